@@ -1,1 +1,2 @@
-//! x
+//! Casework (the bird's-eye view is written with the last module).
+pub mod domain;
