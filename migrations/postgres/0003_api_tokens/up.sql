@@ -3,7 +3,7 @@ CREATE TABLE api_tokens (
   id uuid NOT NULL,
   token_sha256 bytea NOT NULL,
   subject text COLLATE "C" NOT NULL,
-  roles text NOT NULL,                   -- names separated by one space
+  roles text NOT NULL,                   -- names separated by commas
   created_at timestamptz NOT NULL,
   expires_at timestamptz,                -- NULL: does not expire
   revoked_at timestamptz,                -- NULL: in force

@@ -3,7 +3,7 @@ CREATE TABLE api_tokens (
   id BLOB NOT NULL,
   token_sha256 BLOB NOT NULL,
   subject TEXT NOT NULL,
-  roles TEXT NOT NULL,                   -- names separated by one space
+  roles TEXT NOT NULL,                   -- names separated by commas
   created_at INTEGER NOT NULL,
   expires_at INTEGER,                    -- NULL: does not expire
   revoked_at INTEGER,                    -- NULL: in force

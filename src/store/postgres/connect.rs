@@ -13,6 +13,8 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::store::errors::describe;
+
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this long without an acknowledgement from the other machine, a connection counts as lost.
@@ -29,22 +31,43 @@ pub(super) struct Connector {
     tls: Option<MakeRustlsConnect>,
 }
 
-/// A client of the driver together with the task that moves its bytes. Dropping it closes the socket at once.
+/// The task that moves the bytes of a connection. Dropping it closes the socket at once.
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A client of the driver: the only one that tells SQLSTATE and severity (diesel-async keeps both to itself).
 pub(super) struct RawConnection {
     client: Client,
-    driver: JoinHandle<()>,
+    _driver: Driver,
 }
 
 impl RawConnection {
-    /// The driver's client: the only one that tells SQLSTATE and severity.
+    /// The client. Every statement sent through it is answered or fails when the connection ends.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
 }
 
-impl Drop for RawConnection {
-    fn drop(&mut self) {
-        self.driver.abort();
+/// A connection that Diesel's queries run on.
+pub(super) struct DieselConnection {
+    connection: AsyncPgConnection,
+    driver: Driver,
+}
+
+impl DieselConnection {
+    /// What queries are given.
+    pub(super) fn diesel(&mut self) -> &mut AsyncPgConnection {
+        &mut self.connection
+    }
+
+    /// Whether the connection has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.driver.0.is_finished()
     }
 }
 
@@ -76,34 +99,29 @@ impl Connector {
 
     /// Opens a connection through the driver itself. `name` is what `pg_stat_activity` shows.
     pub(super) async fn open_raw(&self, name: &str) -> Result<RawConnection, tokio_postgres::Error> {
-        let mut config = self.config.clone();
-        config.application_name(name);
-        let (client, driver) = match &self.tls {
-            Some(tls) => {
-                let (client, connection) = config.connect(tls.clone()).await?;
-                (client, tokio::spawn(drive(connection)))
-            }
-            None => {
-                let (client, connection) = config.connect(NoTls).await?;
-                (client, tokio::spawn(drive(connection)))
-            }
-        };
-        Ok(RawConnection { client, driver })
+        let (client, driver) = self.open(name).await?;
+        Ok(RawConnection { client, _driver: Driver(driver) })
     }
 
     /// Opens a connection for Diesel. `name` is what `pg_stat_activity` shows.
-    pub(super) async fn open_diesel(&self, name: &str) -> Result<AsyncPgConnection, diesel::ConnectionError> {
+    pub(super) async fn open_diesel(&self, name: &str) -> Result<DieselConnection, diesel::ConnectionError> {
+        let failed = |error: tokio_postgres::Error| diesel::ConnectionError::BadConnection(describe(&error));
+        let (client, driver) = self.open(name).await.map_err(failed)?;
+        let driver = Driver(driver);
+        Ok(DieselConnection { connection: AsyncPgConnection::try_from(client).await?, driver })
+    }
+
+    async fn open(&self, name: &str) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
         let mut config = self.config.clone();
         config.application_name(name);
-        let failed = |error: tokio_postgres::Error| diesel::ConnectionError::BadConnection(describe(&error));
         match &self.tls {
             Some(tls) => {
-                let (client, connection) = config.connect(tls.clone()).await.map_err(failed)?;
-                AsyncPgConnection::try_from_client_and_connection(client, connection).await
+                let (client, connection) = config.connect(tls.clone()).await?;
+                Ok((client, tokio::spawn(drive(connection))))
             }
             None => {
-                let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
-                AsyncPgConnection::try_from_client_and_connection(client, connection).await
+                let (client, connection) = config.connect(NoTls).await?;
+                Ok((client, tokio::spawn(drive(connection))))
             }
         }
     }
@@ -117,21 +135,6 @@ where
     if let Err(error) = connection.await {
         tracing::debug!(error = %describe(&error), "a database connection ended");
     }
-}
-
-/// The whole chain of causes in one line: the driver's own text leaves the cause out.
-pub(super) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 /// Certificates that this machine trusts, on ring. The provider is named here, so that it does not matter whether the
