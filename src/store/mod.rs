@@ -16,7 +16,11 @@ use crate::domain::{
 };
 use crate::engine::Chain;
 
+mod errors;
+pub mod postgres;
 mod records;
+mod schema_state;
+pub mod sqlite;
 
 pub use records::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoredWorkflow, TokenRecord};
 

@@ -32,7 +32,14 @@ pub(super) struct Connector {
 }
 
 /// The task that moves the bytes of a connection. Dropping it closes the socket at once.
-struct Driver(JoinHandle<()>);
+pub(super) struct Driver(JoinHandle<()>);
+
+impl Driver {
+    /// Whether the connection has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
@@ -65,9 +72,14 @@ impl DieselConnection {
         &mut self.connection
     }
 
+    /// The connection and what moves its bytes, which must live as long.
+    pub(super) fn into_parts(self) -> (AsyncPgConnection, Driver) {
+        (self.connection, self.driver)
+    }
+
     /// Whether the connection has ended.
     pub(super) fn is_closed(&self) -> bool {
-        self.driver.0.is_finished()
+        self.driver.is_finished()
     }
 }
 
@@ -149,9 +161,11 @@ fn tls_config() -> Result<rustls::ClientConfig, String> {
         }
     }
     if roots.is_empty() {
-        return Err("sslmode=require needs trusted certificates, and this machine has none: install ca-certificates, or \
+        return Err(
+            "sslmode=require needs trusted certificates, and this machine has none: install ca-certificates, or \
                     set SSL_CERT_FILE to the certificate of the database"
-            .into());
+                .into(),
+        );
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)

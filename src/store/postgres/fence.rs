@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::connect::{Connector, RawConnection};
-use crate::store::errors::{postgres_lock_timed_out, postgres_store_error};
 use crate::store::StoreError;
+use crate::store::errors::{postgres_lock_timed_out, postgres_store_error};
 
 /// How long the fence waits for the writer's row before it terminates whoever holds it.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
