@@ -16,8 +16,10 @@ use crate::domain::{
 };
 use crate::engine::Chain;
 
+mod database;
 mod records;
 
+pub use database::{Database, DatabaseRuntime, DatabaseUrl, InvalidDatabaseUrl};
 pub use records::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoredWorkflow, TokenRecord};
 
 /// Which database stands behind the seam. What differs between them is named here and in the conformance suite.
