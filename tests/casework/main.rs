@@ -22,4 +22,4 @@ mod support;
 
 mod readme;
 mod test_support;
-//mod tidy;
+mod tidy;
