@@ -5,18 +5,10 @@
 //! `./ci/test` runs them all; it starts the PostgreSQL that they share. A module named `heavy` holds tests
 //! that run one at a time (see `.config/nextest.toml`).
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, and the line says where"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and the line says where")]
 
 #[path = "../support/mod.rs"]
-#[allow(
-    dead_code,
-    unused_macros,
-    unused_imports,
-    reason = "a toolbox: not every tool is in use all the time"
-)]
+#[allow(dead_code, unused_macros, unused_imports, reason = "a toolbox: not every tool is in use all the time")]
 #[macro_use]
 mod support;
 

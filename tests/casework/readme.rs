@@ -25,8 +25,8 @@ fn sh_blocks_are_cut_into_whole_commands() {
 /// All commands of the README's `sh` blocks, in order.
 fn readme_commands() -> Vec<String> {
     let path = crate_root().join("README.md");
-    let readme = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{} can't be read: {error}", path.display()));
+    let readme =
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{} can't be read: {error}", path.display()));
     sh_commands(&readme)
 }
 

@@ -84,9 +84,7 @@ fn a_private_server_survives_kills_and_restarts_on_its_port() {
     let pid = victim.run("SELECT pg_backend_pid()").unwrap()[0][0].clone();
     server.kill_backend_9(pid.parse().unwrap());
     assert!(victim.run("SELECT 1").is_err());
-    eventually(SOON, "the server recovers by itself", || {
-        database.try_sql("SELECT id FROM kept").is_ok()
-    });
+    eventually(SOON, "the server recovers by itself", || database.try_sql("SELECT id FROM kept").is_ok());
     assert!(server.log().contains("was terminated by signal 9"));
 }
 
@@ -112,9 +110,7 @@ fn a_private_server_is_gone_when_its_test_is_killed() {
     assert!(folder.join("postmaster.pid").is_file());
     child.kill().unwrap();
     child.wait().unwrap();
-    eventually(SOON, "the folder of the server is removed", || {
-        !folder.exists()
-    });
+    eventually(SOON, "the folder of the server is removed", || !folder.exists());
 }
 
 #[test]
@@ -132,9 +128,7 @@ fn a_proxy_passes_holds_releases_and_cuts() {
     let database = postgres::database();
     let (proxy, url) = TcpProxy::before(database.url());
     assert_eq!(psql_rows(&url, "SELECT 1").unwrap(), [["1"]]);
-    eventually(SOON, "the proxy forgets a closed connection", || {
-        proxy.counts().connections_open == 0
-    });
+    eventually(SOON, "the proxy forgets a closed connection", || proxy.counts().connections_open == 0);
     assert_eq!(proxy.counts().connections, 1);
     assert!(proxy.counts().frontend_messages[&b'Q'] >= 1);
 
@@ -144,9 +138,7 @@ fn a_proxy_passes_holds_releases_and_cuts() {
     let before = proxy.counts().frontend_messages[&b'Q'];
     proxy.hold(Direction::ToServer);
     session.send("INSERT INTO seen VALUES (1)");
-    eventually(SOON, "the proxy has the statement", || {
-        proxy.counts().frontend_messages[&b'Q'] > before
-    });
+    eventually(SOON, "the proxy has the statement", || proxy.counts().frontend_messages[&b'Q'] > before);
     assert_eq!(database.sql("SELECT count(*) FROM seen"), [["0"]]);
     proxy.release(Direction::ToServer);
     session.finish().unwrap();
@@ -210,9 +202,7 @@ fn a_held_sync_leaves_the_statement_run_and_uncommitted() {
     let (proxy, url) = TcpProxy::before(database.url());
     let hold = proxy.hold_next(|message| message.is(b'S', "UPDATE locked"));
     crate::support::database::block_on(async {
-        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
-            .await
-            .unwrap();
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
         let driver = tokio::spawn(connection);
         let prepared = client.prepare("SELECT id FROM locked").await.unwrap();
         assert_eq!(client.query(&prepared, &[]).await.unwrap().len(), 1);
@@ -221,8 +211,7 @@ fn a_held_sync_leaves_the_statement_run_and_uncommitted() {
         let updating = tokio::spawn(async move { client.execute(&update, &[&2_i32]).await });
         tokio::task::spawn_blocking(move || {
             hold.wait_held(SOON);
-            let locked =
-                database.try_sql("SET lock_timeout = '100ms'; SELECT id FROM locked FOR UPDATE");
+            let locked = database.try_sql("SET lock_timeout = '100ms'; SELECT id FROM locked FOR UPDATE");
             assert!(locked.unwrap_err().to_string().contains("55P03"));
             assert_eq!(database.sql("SELECT id FROM locked"), [["1"]]);
             hold.release();

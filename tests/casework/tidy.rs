@@ -9,9 +9,7 @@ mod source;
 
 use std::collections::BTreeSet;
 
-use rules::{
-    BANNED_CALLS, BANNED_EVERYWHERE, LAYERS, LINES_MAX, LINES_MAX_EXCUSED, LONG_FILES, SERVING_ALL,
-};
+use rules::{BANNED_CALLS, BANNED_EVERYWHERE, LAYERS, LINES_MAX, LINES_MAX_EXCUSED, LONG_FILES, SERVING_ALL};
 use source::{SourceFile, repository_files, rust_files};
 
 /// Fails with all findings, one a line.
@@ -27,9 +25,7 @@ fn every_file_opens_with_what_it_owns() {
         .filter(|file| !file.text.starts_with("//!"))
         .map(|file| {
             let path = &file.path;
-            format!(
-                "{path}:1: open the file with `//!`: what it owns, what it never does, how it fails"
-            )
+            format!("{path}:1: open the file with `//!`: what it owns, what it never does, how it fails")
         })
         .collect();
     check(&findings);
@@ -42,16 +38,10 @@ fn no_file_grows_past_reading() {
     for file in rust_files(&["src", "tests", "benches", "examples"]) {
         let lines = file.text.lines().count();
         let excuse = LONG_FILES.iter().find(|(path, _)| *path == file.path);
-        let most = if excuse.is_some() {
-            LINES_MAX_EXCUSED
-        } else {
-            LINES_MAX
-        };
+        let most = if excuse.is_some() { LINES_MAX_EXCUSED } else { LINES_MAX };
         if lines > most {
             let path = &file.path;
-            findings.push(format!(
-                "{path}:{lines}: {lines} lines, at most {most}: split it by what its parts own"
-            ));
+            findings.push(format!("{path}:{lines}: {lines} lines, at most {most}: split it by what its parts own"));
         }
         if lines > LINES_MAX {
             excused.extend(excuse.map(|(path, _)| *path));
@@ -106,16 +96,10 @@ fn banned_calls_stay_out() {
     for file in rust_files(&["src"]) {
         for (number, line) in file.code_lines() {
             for call in BANNED_CALLS {
-                let excused = call
-                    .allowed
-                    .iter()
-                    .any(|(path, _)| file.path.starts_with(path));
+                let excused = call.allowed.iter().any(|(path, _)| file.path.starts_with(path));
                 let in_test = call.allowed_in_tests && file.is_test_line(number);
                 if !excused && !in_test && source::has_token(line, call.token) {
-                    findings.push(format!(
-                        "{}:{number}: `{}`: {}",
-                        file.path, call.token, call.instead
-                    ));
+                    findings.push(format!("{}:{number}: `{}`: {}", file.path, call.token, call.instead));
                 }
             }
         }
@@ -130,12 +114,7 @@ fn the_project_speaks_of_itself_alone() {
         for (index, line) in file.text.lines().enumerate() {
             for (parts, instead) in BANNED_EVERYWHERE {
                 if line.contains(&parts.concat()) {
-                    findings.push(format!(
-                        "{}:{}: `{}`: {instead}",
-                        file.path,
-                        index + 1,
-                        parts.concat()
-                    ));
+                    findings.push(format!("{}:{}: `{}`: {instead}", file.path, index + 1, parts.concat()));
                 }
             }
         }
@@ -151,8 +130,8 @@ fn migrations_have_the_same_names_in_both_databases() {
     for database in ["postgres", "sqlite"] {
         let folder = root.join(database);
         let mut found = BTreeSet::new();
-        for entry in std::fs::read_dir(&folder)
-            .unwrap_or_else(|error| panic!("{} can't be read: {error}", folder.display()))
+        for entry in
+            std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{} can't be read: {error}", folder.display()))
         {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
@@ -201,27 +180,15 @@ fn the_reader_of_source_sees_code_and_not_its_comments() {
     );
     assert_eq!(file.layer(), Some("store"));
     let uses: Vec<_> = file.crate_uses();
-    let uses: Vec<_> = uses
-        .iter()
-        .map(|(line, used)| (*line, used.as_str()))
-        .collect();
-    assert_eq!(
-        uses,
-        [(2, "domain"), (2, "actor"), (2, "outbox"), (5, "engine")]
-    );
+    let uses: Vec<_> = uses.iter().map(|(line, used)| (*line, used.as_str())).collect();
+    assert_eq!(uses, [(2, "domain"), (2, "actor"), (2, "outbox"), (5, "engine")]);
     assert!(rules::may_use("store", "engine") && !rules::may_use("store", "actor"));
-    assert!(
-        !rules::may_use("outbox", "lock"),
-        "side by side, they do not know each other"
-    );
+    assert!(!rules::may_use("outbox", "lock"), "side by side, they do not know each other");
     assert!(rules::may_use("store", "clock") && !rules::may_use("engine", "clock"));
     assert!(rules::may_use("config", "domain") && !rules::may_use("config", "store"));
 
     let lines_with = |token: &str| -> Vec<usize> {
-        file.code_lines()
-            .filter(|(_, line)| source::has_token(line, token))
-            .map(|(number, _)| number)
-            .collect()
+        file.code_lines().filter(|(_, line)| source::has_token(line, token)).map(|(number, _)| number).collect()
     };
     assert_eq!(lines_with(".unwrap()"), [5, 8]);
     assert_eq!(lines_with("thread::sleep"), [10]);

@@ -67,19 +67,13 @@ pub fn casework_command() -> Command {
 /// Runs the program with these arguments to its end.
 #[must_use]
 pub fn casework(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> CliOutput {
-    let output = casework_command()
-        .args(arguments)
-        .output()
-        .expect("cargo built the program before its tests");
+    let output = casework_command().args(arguments).output().expect("cargo built the program before its tests");
     finished(output)
 }
 
 /// Runs the program with these arguments and `input` on its standard input.
 #[must_use]
-pub fn casework_with_input(
-    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    input: &[u8],
-) -> CliOutput {
+pub fn casework_with_input(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>, input: &[u8]) -> CliOutput {
     let mut child = casework_command()
         .args(arguments)
         .stdin(Stdio::piped())

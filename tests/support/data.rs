@@ -74,8 +74,7 @@ pub fn shared_folder() -> PathBuf {
 #[must_use]
 #[track_caller]
 pub fn gzipped_lines(path: &Path) -> Vec<String> {
-    let file = std::fs::File::open(path)
-        .unwrap_or_else(|error| panic!("{} can't be opened: {error}", path.display()));
+    let file = std::fs::File::open(path).unwrap_or_else(|error| panic!("{} can't be opened: {error}", path.display()));
     BufReader::new(MultiGzDecoder::new(file))
         .lines()
         .collect::<Result<_, _>>()

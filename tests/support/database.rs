@@ -55,8 +55,7 @@ impl TestDatabase {
     /// When a statement fails.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> Rows {
-        self.try_sql(sql)
-            .unwrap_or_else(|error| panic!("{sql}\nfailed: {error}"))
+        self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}\nfailed: {error}"))
     }
 
     /// Runs SQL through the database's own shell.
@@ -116,10 +115,8 @@ pub struct SqliteDatabase {
 impl SqliteDatabase {
     #[track_caller]
     fn create() -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("casework-sqlite-")
-            .tempdir()
-            .expect("a temporary folder can be made");
+        let folder =
+            tempfile::Builder::new().prefix("casework-sqlite-").tempdir().expect("a temporary folder can be made");
         let path = folder.path().join("casework.db");
         let url = format!("sqlite:{}", path.display());
         Self { folder, path, url }

@@ -18,11 +18,7 @@ use serde_json::Value;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What stays itself in a path segment (RFC 3986, unreserved).
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// An answer, whole.
 #[derive(Debug, Clone)]
@@ -55,8 +51,7 @@ impl Answer {
     #[must_use]
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("no JSON in the body ({error}): {self:?}"))
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON in the body ({error}): {self:?}"))
     }
 
     /// The member `code` of a problem document.
@@ -98,12 +93,7 @@ impl Answer {
             "a problem has its own media type, not {media_type:?}"
         );
         let got = answer.problem_code();
-        assert_eq!(
-            got.as_deref(),
-            Some(code),
-            "another problem: {}",
-            answer.text()
-        );
+        assert_eq!(got.as_deref(), Some(code), "another problem: {}", answer.text());
         answer
     }
 }
@@ -131,24 +121,14 @@ impl HttpClient {
             .no_proxy()
             .build()
             .expect("a client without certificates of its own can be built");
-        Self {
-            base: base.trim_end_matches('/').to_owned(),
-            client,
-        }
+        Self { base: base.trim_end_matches('/').to_owned(), client }
     }
 
     /// Sends one command.
     ///
     /// # Panics
     /// When there is no whole answer; [`try_post_command`](Self::try_post_command) is for such times.
-    pub async fn post_command(
-        &self,
-        case_id: &str,
-        command: &str,
-        key: &str,
-        body: &Value,
-        token: &str,
-    ) -> Answer {
+    pub async fn post_command(&self, case_id: &str, command: &str, key: &str, body: &Value, token: &str) -> Answer {
         self.try_post_command(case_id, command, key, body, token)
             .await
             .unwrap_or_else(|error| panic!("no answer to {command} of {case_id}: {error:?}"))
@@ -172,8 +152,7 @@ impl HttpClient {
             ("content-type", "application/json".to_owned()),
             ("idempotency-key", key.to_owned()),
         ];
-        self.try_send(Method::POST, &path, &headers, body.to_string())
-            .await
+        self.try_send(Method::POST, &path, &headers, body.to_string()).await
     }
 
     /// Sends lines as `application/x-ndjson` to `/v1/commands` and returns the whole answer.
@@ -181,10 +160,8 @@ impl HttpClient {
     /// # Panics
     /// When there is no whole answer.
     pub async fn post_lines(&self, lines: impl Into<reqwest::Body>, token: &str) -> Answer {
-        let headers = [
-            ("authorization", format!("Bearer {token}")),
-            ("content-type", "application/x-ndjson".to_owned()),
-        ];
+        let headers =
+            [("authorization", format!("Bearer {token}")), ("content-type", "application/x-ndjson".to_owned())];
         self.try_send(Method::POST, "/v1/commands", &headers, lines)
             .await
             .unwrap_or_else(|error| panic!("no answer to a stream of commands: {error:?}"))
@@ -195,10 +172,7 @@ impl HttpClient {
     /// # Panics
     /// When there is no whole answer.
     pub async fn get(&self, path: &str, token: Option<&str>) -> Answer {
-        let headers: Vec<_> = token
-            .map(|token| ("authorization", format!("Bearer {token}")))
-            .into_iter()
-            .collect();
+        let headers: Vec<_> = token.map(|token| ("authorization", format!("Bearer {token}"))).into_iter().collect();
         self.send(Method::GET, path, &headers, "").await
     }
 
@@ -235,10 +209,7 @@ impl HttpClient {
         let mut request = self.client.request(method, format!("{}{path}", self.base));
         for (name, value) in headers {
             let name = HeaderName::try_from(*name).expect("a header's name");
-            request = request.header(
-                name,
-                HeaderValue::try_from(value).expect("a header's value"),
-            );
+            request = request.header(name, HeaderValue::try_from(value).expect("a header's value"));
         }
         let response = request.body(body).send().await?;
         Ok(Answer {
@@ -275,11 +246,8 @@ impl RawConnection {
     #[must_use]
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address)
-            .unwrap_or_else(|error| panic!("nobody listens at {address}: {error}"));
-        stream
-            .set_read_timeout(Some(REQUEST_TIMEOUT))
-            .expect("a read timeout can be set");
+        let stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("nobody listens at {address}: {error}"));
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT)).expect("a read timeout can be set");
         Self { stream }
     }
 

@@ -54,26 +54,15 @@ impl PostgresDatabase {
     #[track_caller]
     pub fn create(admin_url: &str) -> Self {
         static CREATED: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "casework_{}_{}",
-            std::process::id(),
-            CREATED.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("casework_{}_{}", std::process::id(), CREATED.fetch_add(1, Ordering::Relaxed));
         let url = with_database_name(admin_url, &name);
         // Process ids come back in a long run: an earlier process that was killed may have left its database.
-        for sql in [
-            format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
-            format!("CREATE DATABASE {name}"),
-        ] {
+        for sql in [format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"), format!("CREATE DATABASE {name}")] {
             if let Err(error) = psql_rows(admin_url, &sql) {
                 panic!("no database for the test ({sql}) on {admin_url}: {error}");
             }
         }
-        Self {
-            name,
-            url,
-            admin_url: admin_url.to_owned(),
-        }
+        Self { name, url, admin_url: admin_url.to_owned() }
     }
 
     /// URL of the database for `--database`.
@@ -94,8 +83,7 @@ impl PostgresDatabase {
     /// When a statement fails.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> Rows {
-        self.try_sql(sql)
-            .unwrap_or_else(|error| panic!("{sql}\nfailed: {error}"))
+        self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}\nfailed: {error}"))
     }
 
     /// Runs SQL through `psql`.
@@ -119,9 +107,7 @@ impl PostgresDatabase {
         let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
                    AND backend_type = 'client backend' AND application_name <> 'psql' ORDER BY pid";
         let rows = self.sql(sql);
-        rows.iter()
-            .map(|row| row[0].parse().expect("a process id is a number"))
-            .collect()
+        rows.iter().map(|row| row[0].parse().expect("a process id is a number")).collect()
     }
 }
 

@@ -54,15 +54,11 @@ const GSS_REQUEST: u32 = 80_877_104;
 
 impl Framer {
     /// Takes bytes from the client; gives the messages that are whole by now.
-    pub fn from_client(&mut self, bytes: &[u8]) -> Vec<FrontendMessage> {
+    pub fn messages_from_client(&mut self, bytes: &[u8]) -> Vec<FrontendMessage> {
         self.frontend.extend_from_slice(bytes);
         let mut messages = Vec::new();
-        while let Some(bytes) = self.next_from_client() {
-            let kind = if self.started && !self.opaque {
-                bytes[0]
-            } else {
-                0
-            };
+        while let Some(bytes) = self.next_client_message() {
+            let kind = if self.started && !self.opaque { bytes[0] } else { 0 };
             let sql = if kind == 0 {
                 self.note_start(&bytes);
                 None
@@ -75,7 +71,7 @@ impl Framer {
     }
 
     /// Takes bytes from the server; gives the messages that are whole by now.
-    pub fn from_server(&mut self, bytes: &[u8]) -> Vec<BackendMessage> {
+    pub fn messages_from_server(&mut self, bytes: &[u8]) -> Vec<BackendMessage> {
         self.backend.extend_from_slice(bytes);
         let mut messages = Vec::new();
         loop {
@@ -99,7 +95,7 @@ impl Framer {
         }
     }
 
-    fn next_from_client(&mut self) -> Option<Vec<u8>> {
+    fn next_client_message(&mut self) -> Option<Vec<u8>> {
         if self.opaque {
             take_all(&mut self.frontend)
         } else {
@@ -150,9 +146,7 @@ fn take_framed(buffer: &mut Vec<u8>, type_bytes: usize) -> Option<Vec<u8>> {
 }
 
 fn number(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .fold(0, |number, byte| number << 8 | u32::from(*byte))
+    bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
 fn text_to_nul(bytes: &[u8]) -> String {

@@ -50,13 +50,7 @@ impl PrivateServer {
         let programs = program_folder();
         let folder = temporary_folder();
         let reaper = start_reaper(&folder);
-        let mut server = Self {
-            folder,
-            programs,
-            port: 0,
-            url: String::new(),
-            reaper,
-        };
+        let mut server = Self { folder, programs, port: 0, url: String::new(), reaper };
         server.initialize();
         // Between the look for a free port and the start another process may take it: look again.
         for _ in 0..5 {
@@ -152,20 +146,14 @@ impl PrivateServer {
 
     #[track_caller]
     fn initialize(&self) {
-        let mut arguments = vec![
-            "--auth=trust",
-            "--username=postgres",
-            "--encoding=UTF8",
-            "--locale=C.UTF-8",
-            "--no-sync",
-        ];
+        let mut arguments =
+            vec!["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"];
         // The default collation is a language's, as in production: a forgotten COLLATE "C" shows.
         let help = self.run("initdb", &["--help"]).unwrap_or_default();
         if help.contains("--icu-locale") {
             arguments.extend(["--locale-provider=icu", "--icu-locale=en-US"]);
         }
-        self.run("initdb", &arguments)
-            .unwrap_or_else(|words| panic!("initdb fails: {words}"));
+        self.run("initdb", &arguments).unwrap_or_else(|words| panic!("initdb fails: {words}"));
     }
 
     fn try_start(&self) -> Result<(), String> {
@@ -208,11 +196,7 @@ impl PrivateServer {
         std::fs::File::open(&output_path)
             .and_then(|mut file| file.read_to_string(&mut words))
             .map_err(|error| error.to_string())?;
-        if status.success() {
-            Ok(words)
-        } else {
-            Err(words)
-        }
+        if status.success() { Ok(words) } else { Err(words) }
     }
 }
 
@@ -233,9 +217,7 @@ impl Drop for PrivateServer {
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    let address = listener
-        .local_addr()
-        .expect("a bound socket has an address");
+    let address = listener.local_addr().expect("a bound socket has an address");
     address.port()
 }
 
@@ -281,19 +263,14 @@ fn as_postgres_user(command: &mut Command) {
 
 fn temporary_folder() -> PathBuf {
     // Root's own temporary folder may be closed to the user postgres.
-    let parent = if own_uid() == 0 {
-        PathBuf::from("/tmp")
-    } else {
-        std::env::temp_dir()
-    };
+    let parent = if own_uid() == 0 { PathBuf::from("/tmp") } else { std::env::temp_dir() };
     let folder = tempfile::Builder::new()
         .prefix("casework-postgres-")
         .tempdir_in(parent)
         .expect("a temporary folder can be made")
         .keep();
     if let Some((uid, gid)) = postgres_ids() {
-        std::os::unix::fs::chown(&folder, Some(uid), Some(gid))
-            .expect("root may give a folder away");
+        std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).expect("root may give a folder away");
     }
     folder
 }

@@ -9,9 +9,7 @@ use std::process::{Command, Stdio};
 /// User id of this process.
 #[must_use]
 pub fn own_uid() -> u32 {
-    std::fs::metadata("/proc/self")
-        .expect("Linux shows each process its own /proc/self")
-        .uid()
+    std::fs::metadata("/proc/self").expect("Linux shows each process its own /proc/self").uid()
 }
 
 /// User and group id of a user by name, from `/etc/passwd`.
@@ -44,9 +42,7 @@ pub fn send_signal(signal: &str, pid: u32) -> bool {
 #[must_use]
 pub fn find_on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|candidate| candidate.is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
 }
 
 /// The folder of the crate, whatever the current folder is.

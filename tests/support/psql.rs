@@ -53,10 +53,7 @@ pub fn sqlite_rows(path: &Path, sql: &str) -> Result<Rows, SqlError> {
 }
 
 fn one_shot(mut command: Command, sql: &str) -> Result<Rows, SqlError> {
-    let mut child = command
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the shell was found a moment ago");
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the shell was found a moment ago");
     let mut stdin = child.stdin.take().expect("stdin was asked for as a pipe");
     let output = std::thread::scope(|scope| {
         // A shell that stops at a failing statement closes the pipe: its exit code tells.
@@ -110,8 +107,7 @@ fn sqlite_command(path: &Path) -> Command {
 }
 
 fn shell(program: &str, package: &str) -> std::path::PathBuf {
-    find_on_path(program)
-        .unwrap_or_else(|| panic!("the tests need {program}: apt-get install {package}"))
+    find_on_path(program).unwrap_or_else(|| panic!("the tests need {program}: apt-get install {package}"))
 }
 
 /// A shell that stays open: for a transaction that holds its locks while the test goes on.

@@ -42,11 +42,7 @@ impl ServerOptions {
     /// `serve` on a free port, with nothing else said.
     #[must_use]
     pub fn bare() -> Self {
-        Self {
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            listen: Some("127.0.0.1:0".to_owned()),
-        }
+        Self { arguments: Vec::new(), environment: Vec::new(), listen: Some("127.0.0.1:0".to_owned()) }
     }
 
     /// One more argument.
@@ -110,11 +106,7 @@ impl ServerOptions {
     pub fn start_refused(self, deadline: Duration) -> CliOutput {
         let mut process = self.spawn();
         let status = process.wait(deadline);
-        CliOutput {
-            code: status.code(),
-            stdout: process.stdout.text_at_end(),
-            stderr: process.stderr.text_at_end(),
-        }
+        CliOutput { code: status.code(), stdout: process.stdout.text_at_end(), stderr: process.stderr.text_at_end() }
     }
 
     fn spawn(&self) -> SpawnedServer {
@@ -201,9 +193,7 @@ impl ServerProcess {
     /// When that takes longer than `deadline`.
     #[track_caller]
     pub fn wait_ready(&self, deadline: Duration) {
-        eventually_some(deadline, "/readyz answers 200", || {
-            (self.readiness() == Some(200)).then_some(())
-        });
+        eventually_some(deadline, "/readyz answers 200", || (self.readiness() == Some(200)).then_some(()));
     }
 
     /// `kill -9`, and returns when the process is gone. Its log stays readable.
@@ -242,10 +232,7 @@ impl ServerProcess {
     /// When it still runs, or does not get ready.
     #[track_caller]
     pub fn start_again(&mut self) {
-        assert!(
-            !self.is_running(),
-            "a server that runs is not started again"
-        );
+        assert!(!self.is_running(), "a server that runs is not started again");
         self.options.listen = Some(self.address.to_string());
         self.process = self.options.spawn();
         self.find_address();
@@ -259,8 +246,7 @@ impl ServerProcess {
             if let Some(status) = process.poll() {
                 panic!("the server ended ({status}) before it listened");
             }
-            listening_address(&process.stderr.text())
-                .or_else(|| listening_address(&process.stdout.text()))
+            listening_address(&process.stderr.text()).or_else(|| listening_address(&process.stdout.text()))
         });
         self.url = format!("http://{}", self.address);
     }
@@ -334,10 +320,7 @@ impl Captured {
         let reader = std::thread::spawn(move || {
             let mut pipe = BufReader::new(pipe);
             let mut line = Vec::new();
-            while pipe
-                .read_until(b'\n', &mut line)
-                .is_ok_and(|bytes| bytes > 0)
-            {
+            while pipe.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
                 filled.lock().expect("no holder panics").append(&mut line);
             }
         });

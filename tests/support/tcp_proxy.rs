@@ -61,9 +61,7 @@ impl TcpProxy {
     #[must_use]
     pub fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+        let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared::new(upstream));
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || accepting.accept_all(&listener));
@@ -79,14 +77,8 @@ impl TcpProxy {
     pub fn before(url: &str) -> (Self, String) {
         let (scheme, rest) = url.split_once("://").expect("a URL has a scheme");
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, address) = authority
-            .rsplit_once('@')
-            .unwrap_or(("postgres", authority));
-        let proxy = Self::start(
-            address
-                .parse()
-                .expect("a test server has a numeric address"),
-        );
+        let (user, address) = authority.rsplit_once('@').unwrap_or(("postgres", authority));
+        let proxy = Self::start(address.parse().expect("a test server has a numeric address"));
         let url = format!("{scheme}://{user}@{}/{path}", proxy.address);
         (proxy, url)
     }
@@ -99,14 +91,12 @@ impl TcpProxy {
 
     /// From now on keeps what goes this way, on all connections, new ones too.
     pub fn hold(&self, direction: Direction) {
-        self.shared
-            .change(|state| state.held[direction as usize] = true);
+        self.shared.change(|state| state.held[direction as usize] = true);
     }
 
     /// Lets what was kept go on, and what follows.
     pub fn release(&self, direction: Direction) {
-        self.shared
-            .change(|state| state.held[direction as usize] = false);
+        self.shared.change(|state| state.held[direction as usize] = false);
     }
 
     /// Closes all connections both ways; what was kept is lost. New connections are taken.
@@ -127,14 +117,8 @@ impl TcpProxy {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let state = self.shared.lock();
-        let open = state
-            .connections
-            .values()
-            .filter(|connection| !connection.closed);
-        Counts {
-            connections_open: open.count(),
-            ..state.counts.clone()
-        }
+        let open = state.connections.values().filter(|connection| !connection.closed);
+        Counts { connections_open: open.count(), ..state.counts.clone() }
     }
 
     /// Holds the next message of a client that `matches`, and all behind it on its connection.
@@ -145,21 +129,14 @@ impl TcpProxy {
 
     /// Lets the next message of a client that `matches` pass, and holds all that is answered.
     #[must_use]
-    pub fn hold_answer_to_next(
-        &self,
-        matches: impl Fn(&FrontendMessage) -> bool + Send + 'static,
-    ) -> Hold {
+    pub fn hold_answer_to_next(&self, matches: impl Fn(&FrontendMessage) -> bool + Send + 'static) -> Hold {
         self.arm(matches, Stop::Answer(None))
     }
 
     /// Lets the next message of a client that `matches` pass, and its answer up to, not with, the first message of
     /// type `kind` (`b'Z'`: rows pass, the end of the exchange does not).
     #[must_use]
-    pub fn hold_answer_from(
-        &self,
-        kind: u8,
-        matches: impl Fn(&FrontendMessage) -> bool + Send + 'static,
-    ) -> Hold {
+    pub fn hold_answer_from(&self, kind: u8, matches: impl Fn(&FrontendMessage) -> bool + Send + 'static) -> Hold {
         self.arm(matches, Stop::Answer(Some(kind)))
     }
 
@@ -168,10 +145,7 @@ impl TcpProxy {
             state.holds.push(HoldState::new(Box::new(matches), stop));
             state.holds.len() - 1
         });
-        Hold {
-            shared: Arc::clone(&self.shared),
-            index,
-        }
+        Hold { shared: Arc::clone(&self.shared), index }
     }
 }
 
@@ -228,8 +202,7 @@ impl Hold {
 
     /// Lets what was held go on, and what follows. Before the message came: it will not be held.
     pub fn release(&self) {
-        self.shared
-            .change(|state| state.holds[self.index].released = true);
+        self.shared.change(|state| state.holds[self.index].released = true);
     }
 
     /// Waits until PostgreSQL has ended the exchange, whether the client hears it or not.
@@ -238,9 +211,7 @@ impl Hold {
     /// When it has not within `deadline`.
     #[track_caller]
     pub fn wait_answered(&self, deadline: Duration) -> ServerAnswer {
-        self.wait_for(deadline, "PostgreSQL ends the exchange", |hold| {
-            hold.answer.ready > 0
-        });
+        self.wait_for(deadline, "PostgreSQL ends the exchange", |hold| hold.answer.ready > 0);
         self.answer()
     }
 

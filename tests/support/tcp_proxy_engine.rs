@@ -83,11 +83,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(upstream: SocketAddr) -> Self {
-        Self {
-            upstream,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
+        Self { upstream, state: Mutex::default(), changed: Condvar::new() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,11 +97,7 @@ impl Shared {
         result
     }
 
-    pub(super) fn wait_at_most<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        limit: Duration,
-    ) -> MutexGuard<'a, State> {
+    pub(super) fn wait_at_most<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout(state, limit);
         waited.expect("no holder of the lock panics").0
     }
@@ -136,16 +128,8 @@ impl Shared {
             stream.set_nodelay(true).expect("a socket has the option");
         }
         let ends = [
-            (
-                ToServer,
-                client.try_clone().expect(CLONED),
-                server.try_clone().expect(CLONED),
-            ),
-            (
-                ToClient,
-                server.try_clone().expect(CLONED),
-                client.try_clone().expect(CLONED),
-            ),
+            (ToServer, client.try_clone().expect(CLONED), server.try_clone().expect(CLONED)),
+            (ToClient, server.try_clone().expect(CLONED), client.try_clone().expect(CLONED)),
         ];
         let number = self.change(|state| {
             let number = state.counts.connections;
@@ -198,10 +182,7 @@ impl Shared {
                 Popped::Bytes(bytes) => return Some(bytes),
                 Popped::End => return None,
                 Popped::Wait => {
-                    state = self
-                        .changed
-                        .wait(state)
-                        .expect("no holder of the lock panics");
+                    state = self.changed.wait(state).expect("no holder of the lock panics");
                 }
             }
         }
@@ -216,14 +197,7 @@ enum Popped {
 
 impl HoldState {
     pub(super) fn new(matches: Matcher, stop: Stop) -> Self {
-        Self {
-            matches,
-            stop,
-            connection: None,
-            placed: false,
-            released: false,
-            answer: ServerAnswer::default(),
-        }
+        Self { matches, stop, connection: None, placed: false, released: false, answer: ServerAnswer::default() }
     }
 }
 
@@ -248,12 +222,8 @@ impl State {
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
-        for message in connection.framer.from_client(bytes) {
-            *self
-                .counts
-                .frontend_messages
-                .entry(message.kind)
-                .or_default() += 1;
+        for message in connection.framer.messages_from_client(bytes) {
+            *self.counts.frontend_messages.entry(message.kind).or_default() += 1;
             for (index, hold) in self.holds.iter_mut().enumerate() {
                 let waits = hold.connection.is_none() && !hold.released;
                 if !waits || !(hold.matches)(&message) {
@@ -278,7 +248,7 @@ impl State {
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
-        for message in connection.framer.from_server(bytes) {
+        for message in connection.framer.messages_from_server(bytes) {
             for hold in &mut self.holds {
                 if hold.connection == Some(number) {
                     hold.answer.note(&message);
@@ -286,8 +256,7 @@ impl State {
             }
             if let Some(index) = connection.answer_hold {
                 let hold = &mut self.holds[index];
-                if matches!(hold.stop, Stop::Answer(kind) if kind.is_none_or(|kind| kind == message.kind))
-                {
+                if matches!(hold.stop, Stop::Answer(kind) if kind.is_none_or(|kind| kind == message.kind)) {
                     hold.placed = true;
                     connection.answer_hold = None;
                     connection.queues[ToClient as usize].push_back(Item::Barrier(index));

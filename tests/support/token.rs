@@ -29,12 +29,7 @@ pub fn issue_token(database_url: &str, subject: &str, roles: &[&str]) -> IssuedT
 /// When the command fails or prints something else than promised.
 #[must_use]
 #[track_caller]
-pub fn issue_token_with(
-    database_url: &str,
-    subject: &str,
-    roles: &[&str],
-    further_arguments: &[&str],
-) -> IssuedToken {
+pub fn issue_token_with(database_url: &str, subject: &str, roles: &[&str], further_arguments: &[&str]) -> IssuedToken {
     let mut arguments = vec!["token", "issue", "--database", database_url];
     arguments.extend(["--subject", subject]);
     for role in roles {
@@ -44,10 +39,9 @@ pub fn issue_token_with(
     arguments.extend(further_arguments);
     let printed = casework(arguments).expect_success().json();
     let text = |member: &str| {
-        printed[member].as_str().map_or_else(
-            || panic!("no text member {member:?} in what token issue printed: {printed}"),
-            str::to_owned,
-        )
+        printed[member]
+            .as_str()
+            .map_or_else(|| panic!("no text member {member:?} in what token issue printed: {printed}"), str::to_owned)
     };
     assert_eq!(text("subject"), subject, "the token names its subject");
     IssuedToken {

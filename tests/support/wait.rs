@@ -24,20 +24,13 @@ pub fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() ->
 /// # Panics
 /// When `deadline` passes first; the message names `what` was awaited.
 #[track_caller]
-pub fn eventually_some<T>(
-    deadline: Duration,
-    what: &str,
-    mut look: impl FnMut() -> Option<T>,
-) -> T {
+pub fn eventually_some<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(
-            started.elapsed() < deadline,
-            "waited {deadline:?} in vain for: {what}"
-        );
+        assert!(started.elapsed() < deadline, "waited {deadline:?} in vain for: {what}");
         std::thread::sleep(POLL_INTERVAL);
     }
 }
@@ -46,20 +39,13 @@ pub fn eventually_some<T>(
 ///
 /// # Panics
 /// When `deadline` passes first; the message names `what` was awaited.
-pub async fn eventually_async<F>(
-    deadline: Duration,
-    what: &str,
-    mut condition: impl FnMut() -> F,
-) -> Duration
+pub async fn eventually_async<F>(deadline: Duration, what: &str, mut condition: impl FnMut() -> F) -> Duration
 where
     F: Future<Output = bool>,
 {
     let started = Instant::now();
     while !condition().await {
-        assert!(
-            started.elapsed() < deadline,
-            "waited {deadline:?} in vain for: {what}"
-        );
+        assert!(started.elapsed() < deadline, "waited {deadline:?} in vain for: {what}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     started.elapsed()

@@ -64,14 +64,8 @@ pub struct BannedCall {
 
 /// Places that talk to a person on a terminal.
 const TERMINAL: &[(&str, &str)] = &[
-    (
-        "src/cli/",
-        "the command line prints: data on standard output, messages on standard error",
-    ),
-    (
-        "src/main.rs",
-        "the last error of the program is a sentence on standard error",
-    ),
+    ("src/cli/", "the command line prints: data on standard output, messages on standard error"),
+    ("src/main.rs", "the last error of the program is a sentence on standard error"),
 ];
 
 const TO_THE_LOG: &str = "return it, or log it with `tracing`; only the command line prints";
@@ -114,34 +108,13 @@ pub const BANNED_CALLS: &[BannedCall] = &[
         allowed_in_tests: true,
         allowed: &[],
     },
-    BannedCall {
-        token: "println!",
-        instead: TO_THE_LOG,
-        allowed_in_tests: true,
-        allowed: TERMINAL,
-    },
-    BannedCall {
-        token: "print!",
-        instead: TO_THE_LOG,
-        allowed_in_tests: true,
-        allowed: TERMINAL,
-    },
-    BannedCall {
-        token: "eprintln!",
-        instead: TO_THE_LOG,
-        allowed_in_tests: true,
-        allowed: TERMINAL,
-    },
-    BannedCall {
-        token: "eprint!",
-        instead: TO_THE_LOG,
-        allowed_in_tests: true,
-        allowed: TERMINAL,
-    },
+    BannedCall { token: "println!", instead: TO_THE_LOG, allowed_in_tests: true, allowed: TERMINAL },
+    BannedCall { token: "print!", instead: TO_THE_LOG, allowed_in_tests: true, allowed: TERMINAL },
+    BannedCall { token: "eprintln!", instead: TO_THE_LOG, allowed_in_tests: true, allowed: TERMINAL },
+    BannedCall { token: "eprint!", instead: TO_THE_LOG, allowed_in_tests: true, allowed: TERMINAL },
 ];
 
-const NO_MACHINE_PATH: &str =
-    "a path of one machine: say it relative to the project, or take it as an argument";
+const NO_MACHINE_PATH: &str = "a path of one machine: say it relative to the project, or take it as an argument";
 const NO_REGISTRY: &str = "a registry's host: name the package; its client knows the host";
 const NOT_ON_MAIN: &str = "do it now, or open an issue; a note in the code is read by nobody";
 

@@ -21,22 +21,10 @@ pub struct SourceFile {
 impl SourceFile {
     /// A file from its path and content.
     pub fn new(path: &str, text: &str) -> Self {
-        let code = if path.ends_with(".rs") {
-            blank_non_code(text)
-        } else {
-            String::new()
-        };
-        let test_lines = if is_test_file(path) {
-            (1..=text.lines().count()).collect()
-        } else {
-            lines_under_cfg_test(&code)
-        };
-        Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            code,
-            test_lines,
-        }
+        let code = if path.ends_with(".rs") { blank_non_code(text) } else { String::new() };
+        let test_lines =
+            if is_test_file(path) { (1..=text.lines().count()).collect() } else { lines_under_cfg_test(&code) };
+        Self { path: path.to_owned(), text: text.to_owned(), code, test_lines }
     }
 
     /// The top module that the file belongs to; `None` for `lib.rs`, `main.rs` and what is not in `src`.
@@ -49,10 +37,7 @@ impl SourceFile {
 
     /// Lines of code, numbered from 1.
     pub fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.code
-            .lines()
-            .enumerate()
-            .map(|(index, line)| (index + 1, line))
+        self.code.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 
     /// Whether a line is compiled for tests only.
@@ -66,9 +51,7 @@ impl SourceFile {
         let mut uses = Vec::new();
         for (offset, _) in self.code.match_indices(START) {
             // `$crate::` in a macro is the same; `mycrate::` is not.
-            if self.code[..offset]
-                .ends_with(|before: char| before.is_alphanumeric() || before == '_')
-            {
+            if self.code[..offset].ends_with(|before: char| before.is_alphanumeric() || before == '_') {
                 continue;
             }
             let rest = &self.code[offset + START.len()..];
@@ -96,10 +79,7 @@ fn first_names(rest: &str) -> Vec<(String, usize)> {
             ',' if depth == 0 => at_start = true,
             _ if at_start && !character.is_whitespace() => {
                 at_start = false;
-                names.push((
-                    name_at(&group[offset..]),
-                    group[..offset].matches('\n').count(),
-                ));
+                names.push((name_at(&group[offset..]), group[..offset].matches('\n').count()));
             }
             _ => {}
         }
@@ -108,9 +88,7 @@ fn first_names(rest: &str) -> Vec<(String, usize)> {
 }
 
 fn name_at(text: &str) -> String {
-    text.chars()
-        .take_while(|character| character.is_alphanumeric() || *character == '_')
-        .collect()
+    text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
 /// Whether `line` has `token` as a word of its own: `print!` is not in `eprint!`.
@@ -144,16 +122,10 @@ pub fn repository_files() -> Vec<SourceFile> {
 
 fn read_folder(folder: &Path, files: &mut Vec<SourceFile>) {
     // A folder that is not there (`examples`) has no files.
-    let mut entries: Vec<_> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .collect();
+    let mut entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().collect();
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
-        let kind = entry
-            .file_type()
-            .expect("the kind of a listed file is known");
+        let kind = entry.file_type().expect("the kind of a listed file is known");
         let path = entry.path();
         if kind.is_dir() {
             let name = entry.file_name();
@@ -164,9 +136,7 @@ fn read_folder(folder: &Path, files: &mut Vec<SourceFile>) {
             && path.file_name().is_some_and(|name| name != ".git")
             && let Ok(text) = std::fs::read_to_string(&path)
         {
-            let relative = path
-                .strip_prefix(crate_root())
-                .expect("it was found under the root");
+            let relative = path.strip_prefix(crate_root()).expect("it was found under the root");
             files.push(SourceFile::new(&relative.to_string_lossy(), &text));
         }
     }
@@ -200,14 +170,10 @@ fn blank_non_code(text: &str) -> String {
 fn end_of_non_code(characters: &[char], at: usize) -> usize {
     let end_of_text = characters.len();
     let starts = |position: usize, text: &str| {
-        text.chars()
-            .enumerate()
-            .all(|(index, character)| characters.get(position + index) == Some(&character))
+        text.chars().enumerate().all(|(index, character)| characters.get(position + index) == Some(&character))
     };
     if starts(at, "//") {
-        let length = characters[at..]
-            .iter()
-            .position(|character| *character == '\n');
+        let length = characters[at..].iter().position(|character| *character == '\n');
         return length.map_or(end_of_text, |length| at + length);
     }
     if starts(at, "/*") {
@@ -223,14 +189,10 @@ fn end_of_non_code(characters: &[char], at: usize) -> usize {
         }
         return position;
     }
-    let follows_word =
-        at > 0 && (characters[at - 1].is_alphanumeric() || characters[at - 1] == '_');
-    if characters[at] == 'r' && !follows_word || starts(at, "br") && !follows_word {
+    let follows_word = at > 0 && (characters[at - 1].is_alphanumeric() || characters[at - 1] == '_');
+    if !follows_word && (characters[at] == 'r' || starts(at, "br")) {
         let hashes_at = at + if characters[at] == 'b' { 2 } else { 1 };
-        let hashes = characters[hashes_at..]
-            .iter()
-            .take_while(|character| **character == '#')
-            .count();
+        let hashes = characters[hashes_at..].iter().take_while(|character| **character == '#').count();
         if characters.get(hashes_at + hashes) == Some(&'"') {
             let close = format!("\"{}", "#".repeat(hashes));
             let mut position = hashes_at + hashes + 1;
