@@ -4,7 +4,8 @@
 //! can't hide itself. Values come as the shell prints them; NULL is [`NULL`], apart from the empty text.
 //! A failing statement is an `Err` with the shell's words, which hold the SQLSTATE on PostgreSQL.
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -112,44 +113,53 @@ fn shell(program: &str, package: &str) -> std::path::PathBuf {
 
 /// A shell that stays open: for a transaction that holds its locks while the test goes on.
 ///
-/// Dropping it ends the shell, and its transaction with it.
+/// Like a person's, it goes on after a statement that failed. Dropping it ends it, and its transaction with it.
 pub struct SqlSession {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
+    stderr: File,
     /// The command by which this shell prints a line of its own.
     echo: &'static str,
-    statements_run: u32,
+    statements_sent: u32,
 }
 
 impl SqlSession {
     /// Opens `psql` on the database at `url`.
     #[must_use]
     pub fn psql(url: &str) -> Self {
-        Self::open(psql_command(url), r"\echo")
+        let mut command = psql_command(url);
+        command.args(["--set", "ON_ERROR_STOP=0"]);
+        Self::open(command, r"\echo")
     }
 
     /// Opens the `sqlite3` shell on the database in the file `path`.
     #[must_use]
     pub fn sqlite(path: &Path) -> Self {
-        Self::open(sqlite_command(path), ".print")
+        let mut command = sqlite_command(path);
+        command.args(["-cmd", ".bail off"]);
+        Self::open(command, ".print")
     }
 
     fn open(mut command: Command, echo: &'static str) -> Self {
-        let mut child = command.spawn().expect("the shell was found a moment ago");
+        // A file and not a pipe: nobody has to read it while statements run.
+        let stderr = tempfile::tempfile().expect("a temporary file can be made");
+        let written = stderr.try_clone().expect("a file can be cloned");
+        let mut child = command.stderr(written).spawn().expect("the shell was found a moment ago");
         Self {
             stdin: child.stdin.take().expect("stdin was asked for as a pipe"),
             stdout: BufReader::new(child.stdout.take().expect("stdout was asked for as a pipe")),
+            stderr,
             child,
             echo,
-            statements_run: 0,
+            statements_sent: 0,
         }
     }
 
     /// Runs SQL and waits for its end. A statement may wait for a lock as long as it likes.
     ///
     /// # Errors
-    /// When a statement fails, which ends the shell; its words are in the output of the test.
+    /// The shell's words, when a statement fails or the connection is lost.
     pub fn run(&mut self, sql: &str) -> Result<Rows, SqlError> {
         self.send(sql);
         self.finish()
@@ -157,9 +167,9 @@ impl SqlSession {
 
     /// Sends SQL without waiting; [`finish`](Self::finish) waits for it.
     pub fn send(&mut self, sql: &str) {
-        self.statements_run += 1;
-        let marker = format!("--end-of-statement-{}--", self.statements_run);
-        // A shell that ended by an error is noticed in `finish`.
+        self.statements_sent += 1;
+        let marker = self.marker();
+        // A shell that ended with its connection is noticed in `finish`.
         let _ = writeln!(self.stdin, "{sql}\n;\n{} {marker}", self.echo);
         let _ = self.stdin.flush();
     }
@@ -167,20 +177,41 @@ impl SqlSession {
     /// Waits for the end of what was sent last and returns its rows.
     ///
     /// # Errors
-    /// When a statement fails, which ends the shell; its words are in the output of the test.
+    /// The shell's words, when a statement failed or the connection was lost.
     pub fn finish(&mut self) -> Result<Rows, SqlError> {
-        let marker = format!("--end-of-statement-{}--", self.statements_run);
+        let marker = self.marker();
         let mut printed = Vec::new();
         while !printed.ends_with(format!("{marker}\n").as_bytes()) {
             let read = self.stdout.read_until(b'\n', &mut printed);
             if !read.is_ok_and(|bytes| bytes > 0) {
                 let _ = self.child.wait();
-                return Err(SqlError("the shell ended by an error".to_owned()));
+                return Err(SqlError(format!("{}\nthe shell has ended", self.take_messages())));
             }
+        }
+        let messages = self.take_messages();
+        // Beside errors psql writes warnings there; sqlite3 writes nothing else.
+        if messages.contains("ERROR:") || messages.contains("FATAL:") || (self.echo == ".print" && !messages.is_empty())
+        {
+            return Err(SqlError(messages));
         }
         let printed = String::from_utf8_lossy(&printed);
         let rows = printed.rsplit_once(&marker).map_or("", |(rows, _)| rows);
         Ok(parse_rows(rows))
+    }
+
+    fn marker(&self) -> String {
+        format!("--end-of-statement-{}--", self.statements_sent)
+    }
+
+    /// What the shell wrote to standard error since the last look.
+    fn take_messages(&mut self) -> String {
+        let mut messages = Vec::new();
+        // The shell writes through the same file position: reading from 0 and cutting to 0 moves it back.
+        let read = self.stderr.seek(SeekFrom::Start(0)).and_then(|_| self.stderr.read_to_end(&mut messages));
+        read.expect("a temporary file can be read");
+        self.stderr.set_len(0).expect("a temporary file can be cut");
+        self.stderr.seek(SeekFrom::Start(0)).expect("a file has a start");
+        String::from_utf8_lossy(&messages).into_owned()
     }
 }
 
