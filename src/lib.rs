@@ -1,4 +1,6 @@
 //! Casework (the bird's-eye view is written with the last module).
+pub mod actor;
+pub mod clock;
 pub mod domain;
 pub mod engine;
 pub mod store;
