@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::postgres::PostgresStore;
+use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
 
 /// Threads of the database runtime. They wait for the network most of the time.
@@ -116,7 +118,35 @@ impl Drop for DatabaseRuntime {
     }
 }
 
+impl DatabaseUrl {
+    /// The store behind this URL. It connects to nothing yet: connections are opened by the calls that need them, on the
+    /// runtime of those calls.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] with a sentence for the person who wrote the URL.
+    pub fn store(&self) -> Result<Arc<dyn Store>, StoreError> {
+        match self {
+            Self::Sqlite(path) => {
+                let path = path.to_str().ok_or_else(|| StoreError::Refused {
+                    during: "reading the database path",
+                    reason: "the path is not UTF-8".into(),
+                })?;
+                Ok(Arc::new(SqliteStore::new(path)?))
+            }
+            Self::Postgres(url) => Ok(Arc::new(PostgresStore::new(url.expose_secret())?)),
+        }
+    }
+}
+
 impl Database {
+    /// The database behind a URL, on a runtime of its own. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the URL is wrong or no threads can be had.
+    pub fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
+        Ok(Self::new(url.store()?, DatabaseRuntime::start()?))
+    }
+
     /// Puts a store on a runtime. The store's connections were opened on it.
     pub fn new(store: Arc<dyn Store>, runtime: Arc<DatabaseRuntime>) -> Self {
         Self { store, runtime }

@@ -3,7 +3,6 @@
 //! Owns small transactions of a statement or two. Fails with [`StoreError`].
 
 use diesel::SqliteConnection;
-use diesel::connection::SimpleConnection;
 use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
@@ -14,7 +13,7 @@ use uuid::Uuid;
 use super::rows::{TokenRow, WorkflowRow};
 use super::schema::{api_tokens, workflows};
 use crate::domain::Timestamp;
-use crate::store::errors::sqlite_store_error;
+use crate::store::errors::{TransactionError, sqlite_store_error};
 use crate::store::schema_state::{compare, embedded_versions};
 use crate::store::{SchemaState, StoreError, StoredWorkflow, TokenRecord};
 
@@ -69,16 +68,9 @@ fn alone<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let failed = |error: diesel::result::Error| sqlite_store_error(MIGRATING, &error);
-    connection.batch_execute("BEGIN IMMEDIATE").map_err(failed)?;
-    match work(connection) {
-        Ok(value) => connection.batch_execute("COMMIT").map_err(failed).map(|()| value),
-        Err(error) => {
-            // The error that matters is the first one; an open transaction ends with the connection at the latest.
-            let _ = connection.batch_execute("ROLLBACK");
-            Err(error)
-        }
-    }
+    // Diesel's own transaction, so that the harness makes savepoints within it.
+    let done = connection.immediate_transaction(|connection| work(connection).map_err(TransactionError::Store));
+    done.map_err(|error| error.into_sqlite(MIGRATING))
 }
 
 fn refused(reason: String) -> StoreError {
