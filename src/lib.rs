@@ -1,6 +1,7 @@
 //! Casework (the bird's-eye view is written with the last module).
 pub mod actor;
 pub mod clock;
+pub mod command_log;
 pub mod domain;
 pub mod engine;
 pub mod store;
