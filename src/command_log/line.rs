@@ -62,6 +62,19 @@ pub enum LineError {
     Invalid(InvalidCommand),
 }
 
+impl LineError {
+    /// The stable code, as the HTTP interface answers it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooLong => "too-large",
+            Self::Malformed(_) => "malformed-json",
+            Self::OperationIdMissing => "operation-id-missing",
+            Self::OperationIdInvalid(_) => "operation-id-invalid",
+            Self::Invalid(_) => "invalid-command",
+        }
+    }
+}
+
 /// Reads one line, given without its line feed.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ impl LogInput {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         // A pipe (`/dev/fd/63`) has a length of 0 that says nothing.
-        let bytes = metadata.is_file().then(|| metadata.len());
+        let bytes = metadata.is_file().then_some(metadata.len());
         Self::from_reader(file, bytes)
     }
 
