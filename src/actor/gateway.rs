@@ -1,15 +1,29 @@
 //! The one door: every command comes in here, from HTTP, from a stream or from a log file.
+//!
+//! Owns admission (a bounded number of commands, counted from here to their answers), the routing of a case to its shard,
+//! and draining. Callers see this handle, never an address or a channel. Never decides. What does not fit is answered
+//! `overloaded`, what comes while draining `draining`, both before anything is recorded.
 
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use actix::dev::SendError;
+use actix::{Actor, Addr, Arbiter};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tracing::warn;
 
+use super::committer::{self, CommitterParts};
+use super::reader;
+use super::shard::{CaseShard, IsPending, SubmitCommand};
+use super::ticket::{Ticket, turn_away};
 use super::workflows::WorkflowRegistry;
-use crate::domain::{CaseId, Command, OperationId, Timestamp};
-use crate::engine::{Answer, Lane, Trouble};
+use crate::domain::{CaseId, Command, InvalidCommand, OperationId, Rejection, Timestamp, Workflow};
+use crate::engine::{Answer, Envelope, Lane, Trouble};
 use crate::store::{Database, StoreError};
 
 /// The bounds of a gateway. Every queue behind it is bounded by them.
@@ -68,61 +82,183 @@ impl Future for PendingAnswer {
     }
 }
 
-/// A cheap, cloneable handle to all actors of this process.
+/// A cheap, cloneable handle to all actors of this process. When the last clone goes, the actors end.
 #[derive(Clone)]
-pub struct CommandGateway {
+pub struct CommandGateway(Arc<Inner>);
+
+struct Inner {
     database: Database,
     workflows: WorkflowRegistry,
+    options: GatewayOptions,
+    epoch: Instant,
+    shards: Vec<(Arbiter, Addr<CaseShard>)>,
+    admission: Arc<Semaphore>,
+    is_draining: AtomicBool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for (arbiter, _) in &self.shards {
+            arbiter.stop();
+        }
+    }
 }
 
 impl CommandGateway {
-    /// Starts the shards and their committers. Fences what an earlier process of the same node left behind.
+    /// Starts the shards and their committers. Fences what an earlier process of the same node left behind. Must be called
+    /// inside an actix `System`, since arbiters belong to one.
     ///
     /// # Errors
     /// [`StoreError`] when the database can't be reached.
     pub async fn start(
         database: Database,
         workflows: WorkflowRegistry,
-        _options: GatewayOptions,
+        options: GatewayOptions,
     ) -> Result<Self, StoreError> {
-        Ok(Self { database, workflows })
+        let node = options.node.clone();
+        database.call(move |store| async move { store.writers_fence(&node).await }).await?;
+        let epoch = Instant::now();
+        let reads = reader::start(database.clone(), workflows.clone());
+        let mut shards = Vec::new();
+        for _ in 0..options.shards.max(1) {
+            let node = options.node.clone();
+            let writer = database.call(move |store| async move { store.writer_open(&node).await }).await?;
+            let (commits, events) = mpsc::channel(options.commands_max.max(1));
+            let arbiter = Arbiter::new();
+            let (shard_options, shard_reads) = (options.clone(), reads.clone());
+            let shard = CaseShard::start_in_arbiter(&arbiter.handle(), move |context| {
+                let address = actix::AsyncContext::address(context);
+                CaseShard::new(address, shard_options, epoch, shard_reads, commits)
+            });
+            let (database, node) = (database.clone(), options.node.clone());
+            committer::start(CommitterParts { database, writer, node, epoch, shard: shard.clone(), events });
+            shards.push((arbiter, shard));
+        }
+        let admission = Arc::new(Semaphore::new(options.commands_max));
+        let is_draining = AtomicBool::new(false);
+        Ok(Self(Arc::new(Inner { database, workflows, options, epoch, shards, admission, is_draining })))
     }
 
     /// Sends a command to its case. A full queue answers `overloaded` at once.
     pub fn submit(&self, submission: Submission) -> PendingAnswer {
-        let (sender, receiver) = oneshot::channel();
-        drop((submission, sender));
-        PendingAnswer(receiver)
+        match self.0.admission.clone().try_acquire_owned() {
+            Ok(admitted) => self.admit(submission, admitted),
+            Err(_) => Self::refuse(submission, Trouble::Overloaded),
+        }
     }
 
     /// Sends a command to its case as soon as there is room for it: the back-pressure of streams and log files.
     pub async fn submit_when_admitted(&self, submission: Submission) -> PendingAnswer {
-        self.submit(submission)
+        match self.0.admission.clone().acquire_owned().await {
+            Ok(admitted) => self.admit(submission, admitted),
+            Err(_) => Self::refuse(submission, Trouble::Draining),
+        }
+    }
+
+    fn refuse(submission: Submission, trouble: Trouble) -> PendingAnswer {
+        let (ticket, receiver) = Ticket::new(None);
+        let answer = Answer::Unsettled(trouble);
+        if let Some(lane) = &submission.lane {
+            lane.note(&answer);
+        }
+        ticket.answer(answer);
+        PendingAnswer(receiver)
+    }
+
+    fn admit(&self, submission: Submission, admitted: OwnedSemaphorePermit) -> PendingAnswer {
+        if self.is_draining() {
+            return Self::refuse(submission, Trouble::Draining);
+        }
+        let (ticket, receiver) = Ticket::new(Some(admitted));
+        let workflows = &self.0.workflows;
+        let Submission { command, recorded_at, lane } = submission;
+        let deadline = self.0.epoch.elapsed() + self.0.options.deadline;
+        let envelope = |workflow: Arc<Workflow>, command: Command| Envelope {
+            command,
+            workflow,
+            recorded_at,
+            deadline,
+            lane,
+            ticket,
+        };
+        match command.named_workflow() {
+            None => self.route(envelope(workflows.default_workflow().clone(), command)),
+            Some(name) => match workflows.get(name) {
+                Some(workflow) => self.route(envelope(workflow, command)),
+                None => self.route_when_found(envelope(workflows.default_workflow().clone(), command)),
+            },
+        }
+        PendingAnswer(receiver)
+    }
+
+    /// The command names a workflow that this process has not met: another process may have stored it.
+    fn route_when_found(&self, mut envelope: Envelope<Ticket>) {
+        let gateway = self.clone();
+        self.0.database.spawn(async move {
+            let name = envelope.command.named_workflow().expect("only such commands come here").clone();
+            match gateway.0.workflows.find(&name).await {
+                Ok(Some(workflow)) => {
+                    envelope.workflow = workflow;
+                    gateway.route(envelope);
+                }
+                Ok(None) => {
+                    let detail =
+                        format!("there is no workflow `{name}`; start the server with its file, or name another");
+                    let invalid = InvalidCommand::at("/workflow", detail);
+                    turn_away(envelope, Answer::Rejected(Rejection::InvalidCommand(invalid)));
+                }
+                Err(error) => {
+                    warn!(workflow = %name, %error, "a workflow can't be looked up");
+                    turn_away(envelope, Answer::Unsettled(Trouble::Unavailable));
+                }
+            }
+        });
+    }
+
+    fn route(&self, envelope: Envelope<Ticket>) {
+        let shard = self.shard(envelope.command.case_id());
+        if let Err(refused) = shard.try_send(SubmitCommand(envelope)) {
+            let (SendError::Full(SubmitCommand(envelope)) | SendError::Closed(SubmitCommand(envelope))) = refused;
+            turn_away(envelope, Answer::Unsettled(Trouble::Overloaded));
+        }
+    }
+
+    fn shard(&self, case_id: &CaseId) -> &Addr<CaseShard> {
+        let mut hasher = DefaultHasher::new();
+        case_id.hash(&mut hasher);
+        let index = hasher.finish() % self.0.shards.len() as u64;
+        &self.0.shards[index as usize].1
     }
 
     /// Whether a command under this id is waiting or in flight in this process.
-    pub async fn is_pending(&self, _case_id: &CaseId, _operation_id: OperationId) -> bool {
-        false
+    pub async fn is_pending(&self, case_id: &CaseId, operation_id: OperationId) -> bool {
+        let shard = self.shard(case_id).clone();
+        shard.send(IsPending(case_id.clone(), operation_id)).await.unwrap_or(false)
     }
 
     /// Refuses new commands with `draining`; what is admitted goes on.
-    pub fn begin_drain(&self) {}
+    pub fn begin_drain(&self) {
+        self.0.is_draining.store(true, Ordering::Release);
+    }
 
     /// Whether [`Self::begin_drain`] was called.
     pub fn is_draining(&self) -> bool {
-        false
+        self.0.is_draining.load(Ordering::Acquire)
     }
 
     /// Waits until everything admitted is answered. Call [`Self::begin_drain`] first.
-    pub async fn drained(&self) {}
+    pub async fn drained(&self) {
+        let all = u32::try_from(self.0.options.commands_max).unwrap_or(u32::MAX);
+        let _all_answered = self.0.admission.acquire_many(all).await;
+    }
 
     /// The workflows of this process.
     pub fn workflows(&self) -> &WorkflowRegistry {
-        &self.workflows
+        &self.0.workflows
     }
 
     /// The database, for reads.
     pub fn database(&self) -> &Database {
-        &self.database
+        &self.0.database
     }
 }

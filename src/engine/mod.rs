@@ -1,7 +1,20 @@
 //! The protocol between deciding and committing, as state machines without I/O.
+//!
+//! Owns the rules of DESIGN section 5: a case machine for each case and a commit queue for each committing connection. The
+//! actors drive them, and so may a simulator: an event and the time go in, effects come out. Never waits, never reads a
+//! clock, never touches a database.
 
 mod answer;
+mod batch;
+mod case_machine;
 mod chain;
+mod commit_queue;
+mod flight;
+mod operation_cache;
 
 pub use answer::{Answer, Lane, Receipt, Trouble};
+pub use batch::{BatchAnswer, ChainAnswer, CommitFault, LockMode};
+pub use case_machine::{CaseEffect, CaseEvent, CaseLimits, CaseMachine, Envelope, Now, Verdict};
 pub use chain::{AssignmentChange, Chain, Step};
+pub use commit_queue::{CommitQueue, QueueEffect, QueueEvent, QueueLimits};
+pub use operation_cache::{Known, OperationCache};

@@ -15,6 +15,7 @@ use crate::domain::{
     ActorId, CaseId, KnownOperation, Operation, OperationId, Revision, Status, Timestamp, Version, WorkflowName,
 };
 use crate::engine::Chain;
+pub use crate::engine::{BatchAnswer, ChainAnswer, CommitFault, LockMode};
 
 mod database;
 mod records;
@@ -71,25 +72,6 @@ pub enum StoreError {
     },
 }
 
-/// What a commit's failure means (DESIGN section 4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitFault {
-    /// Nothing was written; the same transaction may succeed (40001, 40P01, SQLITE_BUSY).
-    Retry,
-    /// Nothing was written; an operation id (or case) was there already. Halve the batch, then reload.
-    Duplicate,
-    /// Nothing was written; a version was there already although the compare-and-swap held: an invariant is broken.
-    BrokenInvariant,
-    /// Nothing was written; a value can't be stored. Halve the batch until the bad case stands alone.
-    Data,
-    /// Nothing was written; the lock on a case was not given in time (55P03 in the waiting text).
-    Locked,
-    /// Nothing was written; the server refused the statement for another reason.
-    Failed,
-    /// It may be written or not, now or later: fence, then read.
-    Unclear,
-}
-
 /// A commit that did not answer.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the commit failed ({fault:?}): {reason}")]
@@ -98,38 +80,6 @@ pub struct CommitError {
     pub fault: CommitFault,
     /// The driver's words, for the log.
     pub reason: String,
-}
-
-/// How a batch treats a case that another transaction holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockMode {
-    /// Leave it out and answer [`ChainAnswer::Locked`]; the others commit at once.
-    Skip,
-    /// Wait for it, at most this long.
-    Wait(std::time::Duration),
-}
-
-/// What became of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BatchAnswer {
-    /// One answer a chain, in the batch's order.
-    Settled(Vec<ChainAnswer>),
-    /// Another process raised this writer's epoch: nothing was written and nothing was checked.
-    Fenced,
-}
-
-/// What became of a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChainAnswer {
-    /// All of it is committed; or, for a check, the version is the expected one.
-    Held,
-    /// Nothing of it is written: the case is at another version.
-    Missed {
-        /// The version that the transaction saw.
-        seen: Version,
-    },
-    /// Nothing of it is written: another transaction holds the case.
-    Locked,
 }
 
 /// One committing connection. Dropping it closes the connection.

@@ -1,0 +1,36 @@
+//! The way back to a caller.
+//!
+//! Owns the place in the admission bound until the answer is given. Dropped without an answer (a lost actor), the caller
+//! learns `unavailable`.
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::engine::{Answer, Envelope};
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    sender: oneshot::Sender<Answer>,
+    _admitted: Option<OwnedSemaphorePermit>,
+}
+
+impl Ticket {
+    /// A ticket and where its answer comes out.
+    pub(super) fn new(admitted: Option<OwnedSemaphorePermit>) -> (Self, oneshot::Receiver<Answer>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self { sender, _admitted: admitted }, receiver)
+    }
+
+    /// Gives the answer. A caller that hung up has cancelled nothing and misses nothing: the outcome is stored.
+    pub(super) fn answer(self, answer: Answer) {
+        let _hung_up = self.sender.send(answer);
+    }
+}
+
+/// Answers a command that did not reach its case machine.
+pub(super) fn turn_away(envelope: Envelope<Ticket>, answer: Answer) {
+    if let Some(lane) = &envelope.lane {
+        lane.note(&answer);
+    }
+    envelope.ticket.answer(answer);
+}

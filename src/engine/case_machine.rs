@@ -1,0 +1,558 @@
+//! The protocol of one case: what arrives is decided in order, committed as chains, and answered after the commit.
+//!
+//! Owns the case's committed state in memory and the commands that wait. Committed and speculative state are kept apart;
+//! one chain is in flight at a time; nothing is answered from speculative state, and a rejection only after the version it
+//! was decided on has held. Never does I/O, never reads a clock: [`CaseMachine::step`] takes an event and the time and
+//! appends effects. Cannot fail; what goes wrong outside comes in as an event and goes out as an [`Answer`].
+//!
+//! While a commit is unclear (until its fence holds) the case decides nothing, rejects nothing and is not idle.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Answer, Lane, Receipt, Trouble};
+use super::chain::Chain;
+use super::flight::{Draft, Flight, Member};
+use super::operation_cache::{Known, OperationCache};
+use crate::domain::{
+    CaseId, CaseState, Command, InvalidCommand, KnownOperation, OperationId, Rejection, Timestamp, Workflow, decide,
+};
+
+/// The time at which an event happened.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Since some fixed point; never goes back. Deadlines are measured on it.
+    pub monotonic: Duration,
+    /// The wall clock: becomes `recorded_at`.
+    pub wall: Timestamp,
+}
+
+/// The bounds of a case.
+#[derive(Debug, Clone, Copy)]
+pub struct CaseLimits {
+    /// Commands that may wait; more are answered `overloaded`.
+    pub waiting_max: usize,
+    /// Accepted commands in one chain: the quota of a case in a batch.
+    pub chain_operations_max: usize,
+    /// About how many bytes a chain may send.
+    pub chain_bytes_max: usize,
+    /// How often a command is decided again after a miss, before `contention`.
+    pub attempts_max: u32,
+}
+
+impl Default for CaseLimits {
+    fn default() -> Self {
+        Self { waiting_max: 1_024, chain_operations_max: 256, chain_bytes_max: 1 << 20, attempts_max: 10 }
+    }
+}
+
+/// A command on its way through the machine. `T` is how the driver finds the caller.
+#[derive(Debug)]
+pub struct Envelope<T> {
+    /// The command.
+    pub command: Command,
+    /// For an `open`, or an `edit` that names one, the workflow that the case will have; else the default one.
+    pub workflow: Arc<Workflow>,
+    /// When it was decided, if a log says so.
+    pub recorded_at: Option<Timestamp>,
+    /// Until when (monotonic) it may wait to be decided.
+    pub deadline: Duration,
+    /// The stream that it belongs to.
+    pub lane: Option<Lane>,
+    /// Who waits for the answer.
+    pub ticket: T,
+}
+
+/// What happens to a case.
+#[derive(Debug)]
+pub enum CaseEvent<T> {
+    /// A command arrived.
+    Submitted(Envelope<T>),
+    /// The case was read, in one snapshot; operations `None`: too many to be read.
+    Loaded(CaseState, Option<Vec<KnownOperation>>),
+    /// The case could not be read.
+    LoadFailed(Trouble),
+    /// Those of the ids asked for that are recorded.
+    LookedUp(Vec<KnownOperation>),
+    /// The ids could not be looked up.
+    LookUpFailed(Trouble),
+    /// Something became of the chain in flight.
+    Settled(Verdict),
+}
+
+/// What became of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is committed; or, for a check, the version holds.
+    Held,
+    /// Nothing was written: the case had moved on, or an id was there already.
+    Missed,
+    /// Nothing was written: it stood alone and a value of it can't be stored.
+    BadData,
+    /// Nothing was written: others held the case, or won, until the bound.
+    Contention,
+    /// Nothing was written: the database refused, or was not reached.
+    Failed,
+    /// Nothing was written: an invariant is broken.
+    Broken,
+    /// It may be written or not; the fence is being raised.
+    Unclear,
+    /// The fence could not be raised yet: tell the callers, go on waiting.
+    StillUnclear,
+    /// The fence holds (or nothing was written at all): what is read now is final.
+    Fenced,
+}
+
+/// What the driver has to do.
+#[derive(Debug)]
+pub enum CaseEffect<T> {
+    /// Answer a caller.
+    Reply(T, Answer),
+    /// Read the case in one snapshot, beginning from now.
+    Load,
+    /// Look these ids up.
+    LookUp(Vec<OperationId>),
+    /// Commit the chain; others may hold the case up until the deadline (monotonic).
+    Commit(Chain, Duration),
+}
+
+/// A command that waits to be decided.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) arrival: u64,
+    pub(super) envelope: Envelope<T>,
+    /// How often it was decided and missed.
+    pub(super) attempts: u32,
+    /// What the database said of its id.
+    lookup: LookUp,
+    /// The outcome that was sent when the commit became unclear: if it is found, it was ours.
+    pub(super) sent: Option<Arc<str>>,
+}
+
+/// What the database said of an id that memory can't tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LookUp {
+    /// Not asked yet, or found (then the cache has it, or is asked again).
+    Needed,
+    /// Being asked.
+    Asked,
+    /// Not recorded, as of the state in memory or later: the compare-and-swap covers the rest.
+    Absent,
+}
+
+#[derive(Debug)]
+enum Stage<T> {
+    /// Nothing is in memory and nothing waits.
+    Unknown,
+    /// A read is under way.
+    Loading,
+    /// The state in memory is committed, as far as we know.
+    Ready,
+    /// Ids are being looked up.
+    LookingUp,
+    /// A chain is in flight.
+    Committing(Flight<T>),
+    /// A chain is unclear; `told`: its callers were answered.
+    Unclear { flight: Flight<T>, told: bool },
+}
+
+/// One case.
+#[derive(Debug)]
+pub struct CaseMachine<T> {
+    case_id: CaseId,
+    limits: CaseLimits,
+    stage: Stage<T>,
+    /// The committed state; there in `Ready`, `LookingUp` and `Committing`.
+    memory: Option<CaseState>,
+    waiting: VecDeque<Waiting<T>>,
+    arrivals: u64,
+    /// Arrivals before this one came before the read that found no case.
+    absent_for: u64,
+    /// So many commands are decided alone, to find the one whose value can't be stored.
+    alone: usize,
+}
+
+impl<T> CaseMachine<T> {
+    /// A case of which nothing is known.
+    pub fn new(case_id: CaseId, limits: CaseLimits) -> Self {
+        Self {
+            case_id,
+            limits,
+            stage: Stage::Unknown,
+            memory: None,
+            waiting: VecDeque::new(),
+            arrivals: 0,
+            absent_for: 0,
+            alone: 0,
+        }
+    }
+
+    /// A case that is taken not to exist, without a read: an `open` is on its way, and the compare-and-swap on version 0
+    /// will tell.
+    pub fn assume_absent(case_id: CaseId, limits: CaseLimits, cache: &mut OperationCache) -> Self {
+        cache.replace(&case_id, Some(Vec::new()));
+        Self { stage: Stage::Ready, memory: Some(CaseState::Absent), ..Self::new(case_id, limits) }
+    }
+
+    /// A case that was read before its first command came here.
+    pub fn loaded(
+        case_id: CaseId,
+        limits: CaseLimits,
+        cache: &mut OperationCache,
+        state: CaseState,
+        operations: Option<Vec<KnownOperation>>,
+    ) -> Self {
+        cache.replace(&case_id, operations);
+        Self { stage: Stage::Ready, memory: Some(state), ..Self::new(case_id, limits) }
+    }
+
+    /// Whether nothing waits, is in flight or unclear: only then it may leave memory.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && matches!(self.stage, Stage::Ready | Stage::Unknown)
+    }
+
+    /// Whether memory holds a case worth keeping.
+    pub fn holds_case(&self) -> bool {
+        self.memory.as_ref().is_some_and(|state| state.case().is_some())
+    }
+
+    /// Whether a command under this id waits or is in flight.
+    pub fn is_pending(&self, operation_id: OperationId) -> bool {
+        let flight = match &self.stage {
+            Stage::Committing(flight) | Stage::Unclear { flight, .. } => flight.contains(operation_id),
+            _ => false,
+        };
+        flight || self.waiting.iter().any(|waiting| waiting.envelope.command.operation_id() == operation_id)
+    }
+
+    /// The answer to a command whose id is recorded: it needs no machine, for it can't change.
+    pub fn answer_known(known: &KnownOperation, command: &Command) -> Answer {
+        replay(known, command)
+    }
+
+    /// Takes an event and appends what has to be done.
+    pub fn step(
+        &mut self,
+        event: CaseEvent<T>,
+        now: Now,
+        cache: &mut OperationCache,
+        effects: &mut Vec<CaseEffect<T>>,
+    ) {
+        match event {
+            CaseEvent::Submitted(envelope) => self.submitted(envelope, cache, effects),
+            CaseEvent::Loaded(state, operations) => self.on_loaded(state, operations, cache),
+            CaseEvent::LoadFailed(trouble) | CaseEvent::LookUpFailed(trouble) => {
+                self.fail_waiting(trouble, effects);
+                self.drop_memory(cache);
+            }
+            CaseEvent::LookedUp(found) => self.looked_up(found, cache),
+            CaseEvent::Settled(verdict) => self.settled(verdict, cache, effects),
+        }
+        match self.stage {
+            Stage::Unknown if !self.waiting.is_empty() => self.load(effects),
+            Stage::Ready => self.advance(now, cache, effects),
+            _ => {}
+        }
+    }
+
+    fn submitted(&mut self, envelope: Envelope<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        let is_unclear = matches!(self.stage, Stage::Unclear { .. });
+        if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
+            return reply(envelope, Answer::Unsettled(Trouble::Unavailable), effects);
+        }
+        // An outcome can't change, so it is answered whatever the case is doing.
+        if let Known::Recorded(known) = cache.find(&self.case_id, envelope.command.operation_id()) {
+            let answer = replay(known, &envelope.command);
+            if !is_unclear || matches!(answer, Answer::Replayed(_)) {
+                return reply(envelope, answer, effects);
+            }
+        }
+        if matches!(self.stage, Stage::Unclear { told: true, .. }) {
+            return reply(envelope, Answer::Unsettled(Trouble::Unavailable), effects);
+        }
+        if self.waiting.len() >= self.limits.waiting_max {
+            return reply(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
+        }
+        let arrival = self.arrivals;
+        self.arrivals += 1;
+        self.waiting.push_back(Waiting { arrival, envelope, attempts: 0, lookup: LookUp::Needed, sent: None });
+    }
+
+    fn on_loaded(&mut self, state: CaseState, operations: Option<Vec<KnownOperation>>, cache: &mut OperationCache) {
+        if !matches!(self.stage, Stage::Loading) {
+            return;
+        }
+        cache.replace(&self.case_id, operations);
+        self.memory = Some(state);
+        self.stage = Stage::Ready;
+    }
+
+    fn looked_up(&mut self, found: Vec<KnownOperation>, cache: &mut OperationCache) {
+        if !matches!(self.stage, Stage::LookingUp) {
+            return;
+        }
+        let recorded: HashSet<OperationId> = found.iter().map(|operation| operation.operation_id).collect();
+        for waiting in &mut self.waiting {
+            waiting.lookup = match waiting.lookup {
+                LookUp::Asked if !recorded.contains(&waiting.envelope.command.operation_id()) => LookUp::Absent,
+                LookUp::Asked => LookUp::Needed,
+                other => other,
+            };
+        }
+        for operation in found {
+            cache.insert(&self.case_id, operation);
+        }
+        self.stage = Stage::Ready;
+    }
+
+    fn settled(&mut self, verdict: Verdict, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        let flight = match std::mem::replace(&mut self.stage, Stage::Unknown) {
+            Stage::Committing(flight) => flight,
+            Stage::Unclear { flight, told } => match verdict {
+                Verdict::Fenced => return self.fenced(flight, cache),
+                Verdict::StillUnclear if !told => {
+                    let flight = flight.answer_all(&Answer::Unsettled(Trouble::Unavailable), effects);
+                    self.fail_waiting(Trouble::Unavailable, effects);
+                    self.stage = Stage::Unclear { flight, told: true };
+                    return;
+                }
+                _ => {
+                    self.stage = Stage::Unclear { flight, told };
+                    return;
+                }
+            },
+            other => {
+                self.stage = other;
+                return;
+            }
+        };
+        match verdict {
+            Verdict::Held => self.held(flight, cache, effects),
+            Verdict::Missed => self.missed(flight, cache, effects),
+            Verdict::BadData => self.bad_data(flight, effects),
+            Verdict::Contention => self.give_up(flight, Trouble::Contention, cache, effects),
+            Verdict::Failed => self.give_up(flight, Trouble::Unavailable, cache, effects),
+            Verdict::Broken => self.give_up(flight, Trouble::Internal, cache, effects),
+            Verdict::Unclear | Verdict::StillUnclear => self.stage = Stage::Unclear { flight, told: false },
+            Verdict::Fenced => self.fenced(flight, cache),
+        }
+        if verdict == Verdict::StillUnclear {
+            self.settled(Verdict::StillUnclear, cache, effects);
+        }
+    }
+
+    /// Memory follows the commit; then every reply of the chain goes out, in order.
+    fn held(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        for member in flight.members {
+            let answer = match member {
+                Member::Accepted(waiting, operation) => {
+                    let receipt = receipt(&operation);
+                    cache.insert(&self.case_id, operation);
+                    self.alone = self.alone.saturating_sub(1);
+                    reply(waiting.envelope, Answer::Applied(receipt), effects);
+                    continue;
+                }
+                Member::Rejected(waiting, rejection) => (waiting, Answer::Rejected(rejection)),
+            };
+            self.alone = self.alone.saturating_sub(1);
+            reply(answer.0.envelope, answer.1, effects);
+        }
+        self.memory = Some(flight.after);
+        self.stage = Stage::Ready;
+    }
+
+    /// Reload, look the ids up first, decide again; at most so often.
+    fn missed(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        for mut waiting in flight.into_waiting().rev() {
+            waiting.attempts += 1;
+            self.waiting.push_front(waiting);
+        }
+        let attempts_max = self.limits.attempts_max;
+        for waiting in std::mem::take(&mut self.waiting) {
+            if waiting.attempts > attempts_max {
+                reply(waiting.envelope, Answer::Unsettled(Trouble::Contention), effects);
+            } else {
+                self.waiting.push_back(waiting);
+            }
+        }
+        self.sort_waiting();
+        self.drop_memory(cache);
+    }
+
+    /// One command of the chain has a value that the database can't store. A chain is never cut: it is decided again, each
+    /// command alone, until the bad one is found alone and answered.
+    fn bad_data(&mut self, flight: Flight<T>, effects: &mut Vec<CaseEffect<T>>) {
+        let is_single = flight.accepted_count() == 1;
+        self.alone = if is_single { self.alone.saturating_sub(1) } else { flight.members.len() };
+        for member in flight.members.into_iter().rev() {
+            match member {
+                Member::Accepted(waiting, _) if is_single => {
+                    let detail = "the database can't store a value of this command; change it";
+                    let rejection = Rejection::InvalidCommand(InvalidCommand::at("", detail));
+                    reply(waiting.envelope, Answer::Rejected(rejection), effects);
+                }
+                Member::Accepted(waiting, _) | Member::Rejected(waiting, _) => self.waiting.push_front(waiting),
+            }
+        }
+        self.sort_waiting();
+        self.stage = Stage::Ready;
+    }
+
+    fn give_up(
+        &mut self,
+        flight: Flight<T>,
+        trouble: Trouble,
+        cache: &mut OperationCache,
+        effects: &mut Vec<CaseEffect<T>>,
+    ) {
+        flight.answer_all(&Answer::Unsettled(trouble), effects);
+        self.drop_memory(cache);
+    }
+
+    /// What is read from now on is final: found, it was applied; not found, it never will be. Decide again.
+    fn fenced(&mut self, flight: Flight<T>, cache: &mut OperationCache) {
+        for waiting in flight.into_unclear().rev() {
+            self.waiting.push_front(waiting);
+        }
+        self.sort_waiting();
+        self.drop_memory(cache);
+    }
+
+    fn sort_waiting(&mut self) {
+        self.waiting.make_contiguous().sort_by_key(|waiting| waiting.arrival);
+    }
+
+    fn drop_memory(&mut self, cache: &mut OperationCache) {
+        cache.forget(&self.case_id);
+        self.memory = None;
+        self.absent_for = 0;
+        self.stage = Stage::Unknown;
+        for waiting in &mut self.waiting {
+            waiting.lookup = LookUp::Needed;
+        }
+    }
+
+    fn load(&mut self, effects: &mut Vec<CaseEffect<T>>) {
+        self.stage = Stage::Loading;
+        self.absent_for = self.arrivals;
+        effects.push(CaseEffect::Load);
+    }
+
+    fn fail_waiting(&mut self, trouble: Trouble, effects: &mut Vec<CaseEffect<T>>) {
+        for waiting in self.waiting.drain(..) {
+            reply(waiting.envelope, Answer::Unsettled(trouble), effects);
+        }
+    }
+
+    /// Decides what waits, in order, against the speculative state, and hands the chain over.
+    fn advance(&mut self, now: Now, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        if self.waiting.is_empty() || self.look_up(cache, effects) {
+            return;
+        }
+        let state = self.memory.clone().expect("a ready case has its state in memory");
+        let mut draft = Draft::new(self.case_id.clone(), state);
+        let mut deferred = VecDeque::new();
+        let mut accepted = HashSet::new();
+        while let Some(waiting) = self.waiting.pop_front() {
+            let id = waiting.envelope.command.operation_id();
+            if accepted.contains(&id) {
+                // In flight under this id, equal or not: it waits and is looked up when the chain is settled.
+                deferred.push_back(waiting);
+                continue;
+            }
+            if let Some(answer) = self.answer_now(&waiting, now, cache) {
+                reply(waiting.envelope, answer, effects);
+                continue;
+            }
+            if draft.is_full(&self.limits, self.alone > 0) || self.must_ask(&waiting, cache) {
+                self.waiting.push_front(waiting);
+                break;
+            }
+            match draft.decide(waiting, now.wall) {
+                Ok(true) => {
+                    accepted.insert(id);
+                }
+                Ok(false) => {}
+                Err((waiting, rejection)) if waiting.arrival < self.absent_for => {
+                    // The read that found no case began after the command had arrived.
+                    reply(waiting.envelope, Answer::Rejected(rejection), effects);
+                }
+                Err((waiting, rejection)) => draft.reject(waiting, rejection),
+            }
+        }
+        while let Some(waiting) = deferred.pop_back() {
+            self.waiting.push_front(waiting);
+        }
+        if let Some((flight, chain, deadline)) = draft.finish() {
+            self.stage = Stage::Committing(flight);
+            effects.push(CaseEffect::Commit(chain, deadline));
+        }
+    }
+
+    fn must_ask(&self, waiting: &Waiting<T>, cache: &mut OperationCache) -> bool {
+        let id = waiting.envelope.command.operation_id();
+        waiting.lookup != LookUp::Absent && matches!(cache.find(&self.case_id, id), Known::AskDatabase)
+    }
+
+    /// When memory can't tell the id of the next command, asks for all such ids; true: the case waits for the answer.
+    fn look_up(&mut self, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) -> bool {
+        if !self.waiting.front().is_some_and(|next| self.must_ask(next, cache)) {
+            return false;
+        }
+        let mut ids = Vec::new();
+        for i in 0..self.waiting.len() {
+            if self.must_ask(&self.waiting[i], cache) {
+                self.waiting[i].lookup = LookUp::Asked;
+                ids.push(self.waiting[i].envelope.command.operation_id());
+            }
+        }
+        self.stage = Stage::LookingUp;
+        effects.push(CaseEffect::LookUp(ids));
+        true
+    }
+
+    /// The answers that need no decision: what is recorded, a broken lane, a deadline that passed.
+    fn answer_now(&self, waiting: &Waiting<T>, now: Now, cache: &mut OperationCache) -> Option<Answer> {
+        let envelope = &waiting.envelope;
+        if let Known::Recorded(known) = cache.find(&self.case_id, envelope.command.operation_id()) {
+            return Some(match &waiting.sent {
+                // The commit was unclear, and it is there as we had sent it: this command was applied, not repeated.
+                Some(sent) if known.outcome.as_ref() == Some(sent) => {
+                    Answer::Applied(Receipt { command: known.command.clone(), outcome: sent.clone() })
+                }
+                _ => replay(known, &envelope.command),
+            });
+        }
+        if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
+            return Some(Answer::Unsettled(Trouble::Unavailable));
+        }
+        let was_decided = waiting.attempts > 0 || waiting.sent.is_some();
+        (!was_decided && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(Trouble::Overloaded))
+    }
+}
+
+/// The answer to a command whose id is recorded.
+fn replay(known: &KnownOperation, command: &Command) -> Answer {
+    match decide::replay(known, command) {
+        Ok(outcome) => Answer::Replayed(Receipt { command: known.command.clone(), outcome }),
+        Err(rejection) => Answer::Rejected(rejection),
+    }
+}
+
+fn receipt(operation: &KnownOperation) -> Receipt {
+    let outcome = operation.outcome.clone().expect("an operation that was just made has its outcome");
+    Receipt { command: operation.command.clone(), outcome }
+}
+
+/// Answers a caller; a lane learns of it before the next of its lines is looked at.
+pub(super) fn reply<T>(envelope: Envelope<T>, answer: Answer, effects: &mut Vec<CaseEffect<T>>) {
+    if let Some(lane) = &envelope.lane {
+        lane.note(&answer);
+    }
+    effects.push(CaseEffect::Reply(envelope.ticket, answer));
+}
+
+#[cfg(test)]
+#[path = "case_machine_tests.rs"]
+mod tests;

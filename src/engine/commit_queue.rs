@@ -1,0 +1,394 @@
+//! The protocol of one committing connection: chains wait, go out as batches, and are settled.
+//!
+//! Owns when a batch is sent (whenever the connection is free, with all that waits by then, no timers), what a failure means
+//! for each of its chains, the halving of a batch that holds a bad chain, the retries, and the fence after an unclear
+//! commit. Never does I/O: [`CommitQueue::step`] takes an event and the time and appends effects. Cannot fail.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::batch::{BatchAnswer, ChainAnswer, CommitFault};
+use super::case_machine::Verdict;
+use super::chain::Chain;
+use crate::domain::CaseId;
+
+/// The bounds of a queue.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueLimits {
+    /// Operations in a batch (a single chain may have more).
+    pub batch_operations_max: usize,
+    /// Chains in a batch, checks included.
+    pub batch_chains_max: usize,
+    /// About how many bytes a batch may send (a single chain may have more).
+    pub batch_bytes_max: usize,
+    /// How often a transaction is run again after deadlocks and the like.
+    pub retries_max: u32,
+    /// The first pause before running it again; doubled each time, and jittered.
+    pub retry_pause: Duration,
+    /// How often a locked case is left out of a batch before it gets a connection that waits.
+    pub locked_tries_max: u32,
+    /// How many cases may be waited for at once.
+    pub patient_max: usize,
+    /// The pause after a fence that could not be raised.
+    pub fence_pause: Duration,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self {
+            batch_operations_max: 512,
+            batch_chains_max: 512,
+            batch_bytes_max: 4 << 20,
+            retries_max: 8,
+            retry_pause: Duration::from_millis(5),
+            locked_tries_max: 3,
+            patient_max: 4,
+            fence_pause: Duration::from_millis(250),
+        }
+    }
+}
+
+/// What happens to a queue.
+#[derive(Debug)]
+pub enum QueueEvent {
+    /// A case hands a chain over; others may hold the case up until the deadline (monotonic).
+    Enqueued(Chain, Duration),
+    /// The batch in flight was answered.
+    Answered(Result<BatchAnswer, CommitFault>),
+    /// The fence holds.
+    FenceHeld,
+    /// The fence could not be raised.
+    FenceFailed,
+    /// A chain that was waited for was answered.
+    PatientAnswered(CaseId, Result<BatchAnswer, CommitFault>),
+    /// The fence of the connection that had waited for a case holds.
+    PatientFenceHeld(CaseId),
+    /// The fence of the connection that had waited for a case could not be raised; it is being tried again.
+    PatientFenceFailed(CaseId),
+    /// A time that was asked for has come.
+    Woken,
+}
+
+/// What the driver has to do.
+#[derive(Debug)]
+pub enum QueueEffect {
+    /// Commit these chains, sorted by case, each case once; leave locked cases out.
+    Commit(Vec<Chain>),
+    /// Commit this chain on a connection of its own, waiting for its lock at most this long. After an unclear commit the
+    /// driver raises that connection's fence until it holds.
+    CommitPatiently(Chain, Duration),
+    /// Raise the fence of the committing connection.
+    Fence,
+    /// Tell a case what became of its chain.
+    Settle(CaseId, Verdict),
+    /// Send [`QueueEvent::Woken`] at this time (monotonic), or a little later.
+    WakeAt(Duration),
+}
+
+#[derive(Debug, Clone)]
+struct Queued {
+    chain: Chain,
+    deadline: Duration,
+    locked_tries: u32,
+    not_before: Duration,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The connection is free.
+    Idle,
+    /// A batch is in flight; so often it was run again.
+    Committing { batch: Vec<Queued>, retries: u32 },
+    /// The batch is run again at that time.
+    Pausing { batch: Vec<Queued>, retries: u32, until: Duration },
+    /// A commit was unclear, the fence is being raised.
+    Fencing { unclear: Vec<CaseId>, told: bool },
+    /// The fence could not be raised and is tried again at that time.
+    FencePausing { unclear: Vec<CaseId>, until: Duration },
+}
+
+/// One committing connection's queue.
+#[derive(Debug)]
+pub struct CommitQueue {
+    limits: QueueLimits,
+    stage: Stage,
+    waiting: VecDeque<Queued>,
+    /// Halves of a batch that was refused whole; they go first.
+    halves: VecDeque<Vec<Queued>>,
+    patient: HashMap<CaseId, Queued>,
+    /// Drawn from by the jitter; a plain linear congruence, so that a run can be repeated.
+    jitter: u64,
+}
+
+impl CommitQueue {
+    /// An empty queue. The seed spreads the retries of several processes.
+    pub fn new(limits: QueueLimits, seed: u64) -> Self {
+        Self {
+            limits,
+            stage: Stage::Idle,
+            waiting: VecDeque::new(),
+            halves: VecDeque::new(),
+            patient: HashMap::new(),
+            jitter: seed,
+        }
+    }
+
+    /// Whether nothing waits, is in flight or unclear.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+            && self.waiting.is_empty()
+            && self.halves.is_empty()
+            && self.patient.is_empty()
+    }
+
+    /// Takes an event at a time (monotonic) and appends what has to be done.
+    pub fn step(&mut self, event: QueueEvent, now: Duration, effects: &mut Vec<QueueEffect>) {
+        match event {
+            QueueEvent::Enqueued(chain, deadline) => self.enqueued(chain, deadline, effects),
+            QueueEvent::Answered(answer) => self.answered(answer, now, effects),
+            QueueEvent::FenceHeld => self.fence_held(effects),
+            QueueEvent::FenceFailed => self.fence_failed(now, effects),
+            QueueEvent::PatientAnswered(case_id, answer) => self.patient_answered(case_id, answer, now, effects),
+            QueueEvent::PatientFenceHeld(case_id) => {
+                self.patient.remove(&case_id);
+                effects.push(QueueEffect::Settle(case_id, Verdict::Fenced));
+            }
+            QueueEvent::PatientFenceFailed(case_id) => {
+                effects.push(QueueEffect::Settle(case_id, Verdict::StillUnclear));
+            }
+            QueueEvent::Woken => {}
+        }
+        self.advance(now, effects);
+    }
+
+    fn enqueued(&mut self, chain: Chain, deadline: Duration, effects: &mut Vec<QueueEffect>) {
+        if matches!(self.stage, Stage::FencePausing { .. } | Stage::Fencing { told: true, .. }) {
+            // The database is away. Nothing of this chain was sent, so the answer is clear.
+            return effects.push(QueueEffect::Settle(chain.case_id, Verdict::Failed));
+        }
+        self.waiting.push_back(Queued { chain, deadline, locked_tries: 0, not_before: Duration::ZERO });
+    }
+
+    fn answered(&mut self, answer: Result<BatchAnswer, CommitFault>, now: Duration, effects: &mut Vec<QueueEffect>) {
+        let Stage::Committing { batch, retries } = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            unreachable!("a batch is answered once, while it is in flight");
+        };
+        match answer {
+            Ok(BatchAnswer::Settled(answers)) => {
+                assert_eq!(answers.len(), batch.len(), "the store answers every chain");
+                for (queued, answer) in batch.into_iter().zip(answers) {
+                    self.chain_answered(queued, answer, now, effects);
+                }
+            }
+            Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear) => {
+                let unclear: Vec<CaseId> = batch.into_iter().map(|queued| queued.chain.case_id).collect();
+                settle_all(&unclear, Verdict::Unclear, effects);
+                self.stage = Stage::Fencing { unclear, told: false };
+                effects.push(QueueEffect::Fence);
+            }
+            Err(CommitFault::Retry | CommitFault::Locked) => self.pause(batch, retries, now, effects),
+            Err(CommitFault::Failed) => settle_batch(batch, Verdict::Failed, effects),
+            Err(fault @ (CommitFault::Duplicate | CommitFault::BrokenInvariant | CommitFault::Data)) => {
+                self.halve(batch, fault, effects);
+            }
+        }
+    }
+
+    fn chain_answered(
+        &mut self,
+        mut queued: Queued,
+        answer: ChainAnswer,
+        now: Duration,
+        effects: &mut Vec<QueueEffect>,
+    ) {
+        let verdict = match answer {
+            ChainAnswer::Held => Verdict::Held,
+            ChainAnswer::Missed { .. } => Verdict::Missed,
+            ChainAnswer::Locked if now >= queued.deadline => Verdict::Contention,
+            ChainAnswer::Locked => {
+                queued.locked_tries += 1;
+                queued.not_before = now + self.jittered(self.limits.retry_pause, queued.locked_tries);
+                self.waiting.push_back(queued);
+                return;
+            }
+        };
+        effects.push(QueueEffect::Settle(queued.chain.case_id, verdict));
+    }
+
+    /// The whole transaction is run again, a bounded number of times.
+    fn pause(&mut self, batch: Vec<Queued>, retries: u32, now: Duration, effects: &mut Vec<QueueEffect>) {
+        if retries >= self.limits.retries_max {
+            return settle_batch(batch, Verdict::Contention, effects);
+        }
+        let until = now + self.jittered(self.limits.retry_pause, retries + 1);
+        self.stage = Stage::Pausing { batch, retries: retries + 1, until };
+        effects.push(QueueEffect::WakeAt(until));
+    }
+
+    /// One chain spoilt the batch: halve it until that one stands alone. A chain is never cut.
+    fn halve(&mut self, mut batch: Vec<Queued>, fault: CommitFault, effects: &mut Vec<QueueEffect>) {
+        if batch.len() == 1 {
+            let verdict = match fault {
+                CommitFault::Data => Verdict::BadData,
+                CommitFault::BrokenInvariant => Verdict::Broken,
+                _ => Verdict::Missed,
+            };
+            return settle_batch(batch, verdict, effects);
+        }
+        let second = batch.split_off(batch.len() / 2);
+        self.halves.push_front(second);
+        self.halves.push_front(batch);
+    }
+
+    fn fence_held(&mut self, effects: &mut Vec<QueueEffect>) {
+        if let Stage::Fencing { unclear, .. } = std::mem::replace(&mut self.stage, Stage::Idle) {
+            settle_all(&unclear, Verdict::Fenced, effects);
+        }
+    }
+
+    fn fence_failed(&mut self, now: Duration, effects: &mut Vec<QueueEffect>) {
+        if let Stage::Fencing { unclear, told } = std::mem::replace(&mut self.stage, Stage::Idle) {
+            if !told {
+                settle_all(&unclear, Verdict::StillUnclear, effects);
+            }
+            let never_sent = self.halves.drain(..).flatten().chain(self.waiting.drain(..)).collect();
+            settle_batch(never_sent, Verdict::Failed, effects);
+            let until = now + self.jittered(self.limits.fence_pause, 1);
+            self.stage = Stage::FencePausing { unclear, until };
+            effects.push(QueueEffect::WakeAt(until));
+        }
+    }
+
+    fn patient_answered(
+        &mut self,
+        case_id: CaseId,
+        answer: Result<BatchAnswer, CommitFault>,
+        now: Duration,
+        effects: &mut Vec<QueueEffect>,
+    ) {
+        let verdict = match answer {
+            Ok(BatchAnswer::Settled(answers)) => match answers.first() {
+                Some(ChainAnswer::Held) => Verdict::Held,
+                Some(ChainAnswer::Missed { .. }) => Verdict::Missed,
+                Some(ChainAnswer::Locked) | None => return self.patient_again(case_id, now, effects),
+            },
+            Err(CommitFault::Locked | CommitFault::Retry) => return self.patient_again(case_id, now, effects),
+            Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear) => {
+                return effects.push(QueueEffect::Settle(case_id, Verdict::Unclear));
+            }
+            Err(CommitFault::Failed) => Verdict::Failed,
+            Err(CommitFault::Duplicate) => Verdict::Missed,
+            Err(CommitFault::BrokenInvariant) => Verdict::Broken,
+            Err(CommitFault::Data) => Verdict::BadData,
+        };
+        self.patient.remove(&case_id);
+        effects.push(QueueEffect::Settle(case_id, verdict));
+    }
+
+    fn patient_again(&mut self, case_id: CaseId, now: Duration, effects: &mut Vec<QueueEffect>) {
+        let Some(queued) = self.patient.remove(&case_id) else { return };
+        if now >= queued.deadline {
+            return effects.push(QueueEffect::Settle(case_id, Verdict::Contention));
+        }
+        // Back in line: it is likely free by now, and if not, it waits again.
+        self.waiting.push_back(Queued { locked_tries: self.limits.locked_tries_max, not_before: now, ..queued });
+    }
+
+    fn advance(&mut self, now: Duration, effects: &mut Vec<QueueEffect>) {
+        match &mut self.stage {
+            Stage::Pausing { batch, retries, until } if now >= *until => {
+                let (batch, retries) = (std::mem::take(batch), *retries);
+                self.send(batch, retries, effects);
+            }
+            Stage::FencePausing { unclear, until } if now >= *until => {
+                let unclear = std::mem::take(unclear);
+                self.stage = Stage::Fencing { unclear, told: true };
+                effects.push(QueueEffect::Fence);
+            }
+            Stage::Idle => {
+                self.hand_to_patience(now, effects);
+                if let Some(half) = self.halves.pop_front() {
+                    return self.send(half, 0, effects);
+                }
+                let batch = self.take_batch(now);
+                if !batch.is_empty() {
+                    self.send(batch, 0, effects);
+                } else if let Some(next) = self.waiting.iter().map(|queued| queued.not_before).min() {
+                    effects.push(QueueEffect::WakeAt(next));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, batch: Vec<Queued>, retries: u32, effects: &mut Vec<QueueEffect>) {
+        effects.push(QueueEffect::Commit(batch.iter().map(|queued| queued.chain.clone()).collect()));
+        self.stage = Stage::Committing { batch, retries };
+    }
+
+    /// Cases that stay locked get a connection that waits for them, as long as there is one.
+    fn hand_to_patience(&mut self, now: Duration, effects: &mut Vec<QueueEffect>) {
+        let mut i = 0;
+        while i < self.waiting.len() && self.patient.len() < self.limits.patient_max {
+            if self.waiting[i].locked_tries < self.limits.locked_tries_max {
+                i += 1;
+                continue;
+            }
+            let queued = self.waiting.remove(i).expect("the index is in range");
+            if now >= queued.deadline {
+                effects.push(QueueEffect::Settle(queued.chain.case_id, Verdict::Contention));
+                continue;
+            }
+            let wait = queued.deadline - now;
+            effects.push(QueueEffect::CommitPatiently(queued.chain.clone(), wait));
+            self.patient.insert(queued.chain.case_id.clone(), queued);
+        }
+    }
+
+    /// All that waits by now, up to the caps, in key order.
+    fn take_batch(&mut self, now: Duration) -> Vec<Queued> {
+        let limits = self.limits;
+        let (mut operations, mut bytes) = (0, 0);
+        let mut batch: Vec<Queued> = Vec::new();
+        let mut left = VecDeque::new();
+        while let Some(queued) = self.waiting.pop_front() {
+            if queued.not_before > now {
+                left.push_back(queued);
+                continue;
+            }
+            operations += queued.chain.operation_count();
+            bytes += queued.chain.bytes();
+            let is_full = batch.len() >= limits.batch_chains_max
+                || operations > limits.batch_operations_max
+                || bytes > limits.batch_bytes_max;
+            if is_full && !batch.is_empty() {
+                left.push_back(queued);
+                break;
+            }
+            batch.push(queued);
+        }
+        left.append(&mut self.waiting);
+        self.waiting = left;
+        batch.sort_by(|a, b| a.chain.case_id.cmp(&b.chain.case_id));
+        batch
+    }
+
+    /// `pause` doubled `exponent - 1` times (at most 64 times the pause), and then half of it at random.
+    fn jittered(&mut self, pause: Duration, exponent: u32) -> Duration {
+        self.jitter = self.jitter.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let full = pause * (1 << (exponent - 1).min(6));
+        full / 2 + full.mul_f64((self.jitter >> 40) as f64 / (1_u64 << 24) as f64) / 2
+    }
+}
+
+fn settle_all(case_ids: &[CaseId], verdict: Verdict, effects: &mut Vec<QueueEffect>) {
+    effects.extend(case_ids.iter().map(|case_id| QueueEffect::Settle(case_id.clone(), verdict)));
+}
+
+fn settle_batch(batch: Vec<Queued>, verdict: Verdict, effects: &mut Vec<QueueEffect>) {
+    effects.extend(batch.into_iter().map(|queued| QueueEffect::Settle(queued.chain.case_id, verdict)));
+}
+
+#[cfg(test)]
+#[path = "commit_queue_tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! A chain while it is decided (`Draft`) and while it is in flight (`Flight`).
+//!
+//! Owns the speculative state: it lives here and nowhere else, and is dropped whole when the chain does not hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::Answer;
+use super::case_machine::{CaseEffect, CaseLimits, Waiting, reply};
+use super::chain::{AssignmentChange, Chain, Step};
+use crate::domain::decide::Effect;
+use crate::domain::{
+    ActorId, CaseId, CaseState, Decision, KnownOperation, Operation, OperationId, Outcome, Rejection, Timestamp,
+    Version, apply, decide,
+};
+
+/// A chain in flight: what becomes of the case if it holds, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Flight<T> {
+    pub(super) after: CaseState,
+    /// In the order in which they were decided.
+    pub(super) members: Vec<Member<T>>,
+}
+
+/// A command that was decided.
+#[derive(Debug)]
+pub(super) enum Member<T> {
+    Accepted(Waiting<T>, KnownOperation),
+    Rejected(Waiting<T>, Rejection),
+}
+
+impl<T> Flight<T> {
+    pub(super) fn contains(&self, operation_id: OperationId) -> bool {
+        self.members.iter().any(|member| match member {
+            Member::Accepted(waiting, _) | Member::Rejected(waiting, _) => {
+                waiting.envelope.command.operation_id() == operation_id
+            }
+        })
+    }
+
+    pub(super) fn accepted_count(&self) -> usize {
+        self.members.iter().filter(|member| matches!(member, Member::Accepted(..))).count()
+    }
+
+    /// Gives all its callers one answer; what is left of it has none.
+    pub(super) fn answer_all(self, answer: &Answer, effects: &mut Vec<CaseEffect<T>>) -> Self {
+        for member in self.members {
+            let (Member::Accepted(waiting, _) | Member::Rejected(waiting, _)) = member;
+            reply(waiting.envelope, answer.clone(), effects);
+        }
+        Self { after: self.after, members: Vec::new() }
+    }
+
+    /// Its commands, to be decided again.
+    pub(super) fn into_waiting(self) -> impl DoubleEndedIterator<Item = Waiting<T>> {
+        self.members.into_iter().map(|member| {
+            let (Member::Accepted(waiting, _) | Member::Rejected(waiting, _)) = member;
+            waiting
+        })
+    }
+
+    /// Its commands, each with the outcome that may have been committed.
+    pub(super) fn into_unclear(self) -> impl DoubleEndedIterator<Item = Waiting<T>> {
+        self.members.into_iter().map(|member| match member {
+            Member::Accepted(mut waiting, operation) => {
+                waiting.sent = operation.outcome;
+                waiting
+            }
+            Member::Rejected(waiting, _) => waiting,
+        })
+    }
+}
+
+/// A chain that is being decided.
+pub(super) struct Draft<T> {
+    case_id: CaseId,
+    expected: Version,
+    state: CaseState,
+    members: Vec<Member<T>>,
+    operations: Vec<Operation>,
+    assignments: BTreeMap<ActorId, bool>,
+    writes_data: bool,
+    bytes: usize,
+    deadline: Duration,
+}
+
+impl<T> Draft<T> {
+    pub(super) fn new(case_id: CaseId, state: CaseState) -> Self {
+        Self {
+            case_id,
+            expected: state.version(),
+            state,
+            members: Vec::new(),
+            operations: Vec::new(),
+            assignments: BTreeMap::new(),
+            writes_data: false,
+            bytes: 0,
+            deadline: Duration::ZERO,
+        }
+    }
+
+    /// Whether the chain takes no further command. Bounds apply when a chain is decided; it is never cut afterwards.
+    pub(super) fn is_full(&self, limits: &CaseLimits, alone: bool) -> bool {
+        let operations_max = if alone { 1 } else { limits.chain_operations_max };
+        self.operations.len() >= operations_max
+            || self.bytes >= limits.chain_bytes_max
+            || self.members.len() >= limits.waiting_max
+    }
+
+    /// Decides a command on the speculative state. `Ok(true)`: accepted; `Ok(false)`: rejected, and answered when the
+    /// version has held; `Err`: there is no such case, and nobody is opening it here.
+    pub(super) fn decide(&mut self, waiting: Waiting<T>, now: Timestamp) -> Result<bool, (Waiting<T>, Rejection)> {
+        let envelope = &waiting.envelope;
+        let workflow = match &self.state {
+            CaseState::Present(case) if envelope.command.named_workflow().is_none() => &case.workflow,
+            _ => &envelope.workflow,
+        };
+        match decide(workflow, &self.state, &envelope.command) {
+            Ok(decision) => {
+                self.accept(waiting, &decision, now);
+                Ok(true)
+            }
+            Err(Rejection::CaseNotFound) if self.operations.is_empty() => Err((waiting, Rejection::CaseNotFound)),
+            Err(rejection) => {
+                self.reject(waiting, rejection);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Notes a rejection; it is answered when the version has held.
+    pub(super) fn reject(&mut self, waiting: Waiting<T>, rejection: Rejection) {
+        self.deadline = self.deadline.max(waiting.envelope.deadline);
+        self.members.push(Member::Rejected(waiting, rejection));
+    }
+
+    fn accept(&mut self, waiting: Waiting<T>, decision: &Decision, now: Timestamp) {
+        let envelope = &waiting.envelope;
+        let command = &envelope.command;
+        let at = envelope.recorded_at.unwrap_or(now);
+        apply(&mut self.state, decision, at);
+        let outcome: Arc<str> = Outcome {
+            case_id: &self.case_id,
+            operation_id: command.operation_id(),
+            command: command.name(),
+            actor: command.actor(),
+            status: &decision.status,
+            revision: decision.revision,
+            version: decision.version,
+            recorded_at: at,
+        }
+        .to_json()
+        .into();
+        match &decision.effect {
+            Effect::Opened { .. } => self.writes_data = true,
+            Effect::Edited { data, .. } => self.writes_data |= data.is_some(),
+            Effect::Assigned(who) => self.assign(who, true),
+            Effect::Unassigned(who) => self.assign(who, false),
+            Effect::Reassigned { delete, insert } => {
+                delete.iter().for_each(|who| self.assign(who, false));
+                insert.iter().for_each(|who| self.assign(who, true));
+            }
+            Effect::Noted | Effect::Moved => {}
+        }
+        let operation = Operation {
+            case_id: self.case_id.clone(),
+            operation_id: command.operation_id(),
+            version: decision.version,
+            revision: decision.revision,
+            status: decision.status.clone(),
+            recorded_at: at,
+            actor: command.actor().clone(),
+            command: command.name().clone(),
+            digest: command.digest().copied(),
+            request: Some(command.request().clone()),
+            outcome: Some(outcome.clone()),
+        };
+        self.bytes += 160 + command.request().len() + outcome.len();
+        self.deadline = self.deadline.max(envelope.deadline);
+        self.members.push(Member::Accepted(waiting, KnownOperation::from(&operation)));
+        self.operations.push(operation);
+    }
+
+    fn assign(&mut self, who: &ActorId, present: bool) {
+        self.assignments.insert(who.clone(), present);
+    }
+
+    /// The flight, the chain, and until when others may hold the case up; `None`: nothing was decided.
+    pub(super) fn finish(self) -> Option<(Flight<T>, Chain, Duration)> {
+        if self.members.is_empty() {
+            return None;
+        }
+        let step = match &self.state {
+            CaseState::Present(case) if !self.operations.is_empty() => Some(Step {
+                after: case.clone(),
+                writes_data: self.writes_data,
+                operations: self.operations,
+                assignments: self
+                    .assignments
+                    .into_iter()
+                    .map(|(assignee, present)| AssignmentChange { assignee, present })
+                    .collect(),
+            }),
+            _ => None,
+        };
+        let chain = Chain { case_id: self.case_id, expected: self.expected, step };
+        Some((Flight { after: self.state, members: self.members }, chain, self.deadline))
+    }
+}

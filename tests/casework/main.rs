@@ -1,0 +1,17 @@
+//! The integration tests of Casework: one binary, one module for each thing that is promised.
+//!
+//! They see the crate as a user does: the built program, its HTTP interface, the rows in its database as
+//! `psql` and the `sqlite3` shell show them. What they need besides is in `tests/support`, documented like `src`.
+//! `./ci/test` runs them all; it starts the PostgreSQL that they share. A module named `heavy` holds tests
+//! that run one at a time (see `.config/nextest.toml`).
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and the line says where")]
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, unused_macros, unused_imports, reason = "a toolbox: not every tool is in use all the time")]
+#[macro_use]
+mod support;
+
+mod readme;
+mod test_support;
+mod tidy;

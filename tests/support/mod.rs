@@ -1,0 +1,32 @@
+//! What the integration tests and benchmarks share: databases, the server as a process, clients, a proxy.
+//!
+//! Reading order: [`database`] (a fresh database of either kind, and one test body run on both), [`postgres`]
+//! and [`postgres_server`] (the server behind it, and private ones to stop and kill), [`server`] and [`cli`] (the built program),
+//! [`token`], [`http`] (requests, well-formed and not), [`tcp_proxy`] (what a network can do to a
+//! PostgreSQL connection), [`psql`] (a person with a shell), [`data`] (recorded command logs), [`wait`].
+//!
+//! Whatever is started here is stopped when its handle is dropped or its process ends, however that comes. What
+//! cannot be had (no PostgreSQL installed, say) panics with a sentence that says what to install; nothing is
+//! skipped in silence. Waiting is polling a condition with a deadline, never a sleep.
+
+pub mod cli;
+pub mod data;
+#[macro_use]
+pub mod database;
+pub mod http;
+pub mod postgres;
+pub mod postgres_messages;
+pub mod postgres_server;
+pub mod process;
+pub mod psql;
+pub mod server;
+pub mod tcp_proxy;
+mod tcp_proxy_engine;
+pub mod token;
+pub mod wait;
+
+/// Whether the tests that take minutes were asked for (`./ci/test --long`).
+#[must_use]
+pub fn long_tests_wanted() -> bool {
+    std::env::var_os("CASEWORK_TEST_LONG").is_some_and(|value| value == "1")
+}
