@@ -18,7 +18,11 @@ use crate::engine::Chain;
 pub use crate::engine::{BatchAnswer, ChainAnswer, CommitFault, LockMode};
 
 mod database;
+mod errors;
+pub mod postgres;
 mod records;
+mod schema_state;
+pub mod sqlite;
 
 pub use database::{Database, DatabaseRuntime, DatabaseUrl, InvalidDatabaseUrl};
 pub use records::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoredWorkflow, TokenRecord};

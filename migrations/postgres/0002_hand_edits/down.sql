@@ -1,0 +1,18 @@
+DROP TRIGGER writers_up ON writers;
+DROP TRIGGER workflows_refuse ON workflows;
+DROP TRIGGER operations_refuse ON operations;
+DROP TRIGGER operations_keep ON operations;
+DROP TRIGGER assignments_refuse ON assignments;
+DROP TRIGGER assignments_edit ON assignments;
+DROP TRIGGER assignments_lock ON assignments;
+DROP TRIGGER cases_refuse ON cases;
+DROP TRIGGER cases_insert ON cases;
+DROP TRIGGER cases_edit ON cases;
+DROP FUNCTION casework_operations_keep();
+DROP FUNCTION casework_assignments_edit();
+DROP FUNCTION casework_assignments_lock();
+DROP FUNCTION casework_refuse();
+DROP FUNCTION casework_cases_edit();
+DROP FUNCTION casework_record(cases, timestamptz, text);
+DROP FUNCTION casework_check_case(text, text, text);
+DROP FUNCTION casework_check_name(text, text);

@@ -1,0 +1,91 @@
+//! Opening a SQLite file: the version of the library and the settings, which hold for one connection each.
+//!
+//! Owns durability (`synchronous=FULL` in WAL mode). Fails with [`StoreError`].
+
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use crate::store::StoreError;
+use crate::store::errors::sqlite_store_error;
+
+/// Before 3.51.3 a reset of the WAL could corrupt a database.
+const VERSION_MIN: [u32; 3] = [3, 51, 3];
+/// How long a statement waits for a foreign writer before SQLITE_BUSY.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// In pages (4 KiB each): how far the WAL grows before it is copied back. Lower: the same pages are written again and
+/// again; higher: a longer WAL to read.
+const WAL_AUTOCHECKPOINT: u32 = 8_000;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The one that writes.
+    Writer,
+    /// Reads only; SQLite refuses anything else on it.
+    Reader,
+}
+
+/// Opens the file at `path` (creates it when it is not there).
+pub(super) fn open(path: &str, role: Role) -> Result<SqliteConnection, StoreError> {
+    let during = "opening the SQLite file";
+    let mut connection = SqliteConnection::establish(path)
+        .map_err(|error| StoreError::Unavailable { during, reason: format!("{path}: {error}") })?;
+    // The timeout first: the pragmas after it may have to wait as well.
+    let query_only = if role == Role::Reader { "ON" } else { "OFF" };
+    let settings = format!(
+        "PRAGMA busy_timeout = {}; PRAGMA foreign_keys = OFF; PRAGMA synchronous = FULL; \
+         PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT};",
+        BUSY_TIMEOUT.as_millis()
+    );
+    let failed = |error: diesel::result::Error| sqlite_store_error(during, &error);
+    connection.batch_execute(&settings).map_err(failed)?;
+    let one = |connection: &mut SqliteConnection, text: &str| {
+        diesel::sql_query(text).get_result::<OneText>(connection).map(|row| row.value)
+    };
+    let mode = one(&mut connection, "SELECT journal_mode AS value FROM pragma_journal_mode('wal')").map_err(failed)?;
+    let version = diesel::select(sql::<Text>("sqlite_version()")).get_result::<String>(&mut connection);
+    check_version(&version.map_err(failed)?)?;
+    if mode != "wal" {
+        let reason = format!("{path} can't be put into WAL mode (it is in `{mode}`); put it on a local disk");
+        return Err(StoreError::Refused { during, reason });
+    }
+    connection.batch_execute(&format!("PRAGMA query_only = {query_only};")).map_err(failed)?;
+    Ok(connection)
+}
+
+#[derive(diesel::QueryableByName)]
+struct OneText {
+    #[diesel(sql_type = Text)]
+    value: String,
+}
+
+fn check_version(version: &str) -> Result<(), StoreError> {
+    let mut parts = [0; 3];
+    for (part, text) in parts.iter_mut().zip(version.split('.')) {
+        *part = text.parse().unwrap_or(0);
+    }
+    if parts < VERSION_MIN {
+        let reason = format!("SQLite {version} has a fault that can corrupt a database; 3.51.3 or later is needed");
+        return Err(StoreError::Refused { during: "opening the SQLite file", reason });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_before_3_51_3_are_refused() {
+        for good in ["3.51.3", "3.53.2", "4.0.0", "3.52"] {
+            assert!(check_version(good).is_ok(), "{good}");
+        }
+        for bad in ["3.51.2", "3.40.1", "2.8.17", "nonsense"] {
+            assert!(check_version(bad).is_err(), "{bad}");
+        }
+    }
+}
