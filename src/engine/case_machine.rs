@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Lane, Receipt, Trouble};
 use super::chain::Chain;
-use super::flight::{Draft, Flight, Member};
+use super::flight::{Decided, Draft, Flight, Member};
 use super::operation_cache::{Known, OperationCache};
 use crate::domain::{
     CaseId, CaseState, Command, InvalidCommand, KnownOperation, OperationId, Rejection, Timestamp, Workflow, decide,
@@ -469,16 +469,14 @@ impl<T> CaseMachine<T> {
                 self.waiting.push_front(waiting);
                 break;
             }
-            match draft.decide(waiting, now.wall) {
-                Ok(true) => {
+            match draft.decide(waiting, self.absent_for, now.wall) {
+                Decided::Accepted => {
                     accepted.insert(id);
                 }
-                Ok(false) => {}
-                Err((waiting, rejection)) if waiting.arrival < self.absent_for => {
-                    // The read that found no case began after the command had arrived.
-                    reply(waiting.envelope, Answer::Rejected(rejection), effects);
+                Decided::Rejected => {}
+                Decided::NoCase(waiting) => {
+                    reply(waiting.envelope, Answer::Rejected(Rejection::CaseNotFound), effects);
                 }
-                Err((waiting, rejection)) => draft.reject(waiting, rejection),
             }
         }
         while let Some(waiting) = deferred.pop_back() {
