@@ -51,4 +51,5 @@ pub mod clock;
 pub mod command_log;
 pub mod domain;
 pub mod engine;
+pub mod http;
 pub mod store;
