@@ -5,6 +5,7 @@ mod latency;
 mod line;
 mod read;
 mod replay;
+mod verify;
 mod write;
 
 pub use expect::{Difference, Differences, ExpectError, Expectations};
@@ -15,4 +16,5 @@ pub use replay::{
     InvalidServerUrl, LineOutcome, RemoteServer, ReplayError, ReplayEvent, ReplayFault, ReplayOptions, ReplayReport,
     ReplayTarget, replay,
 };
+pub use verify::{Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_snapshot};
 pub use write::{ExportError, ExportOptions, ExportReport, export, write_line};
