@@ -13,6 +13,7 @@ mod edit;
 mod ids;
 mod invalid;
 mod operation;
+mod recorded;
 mod rejection;
 mod timestamp;
 mod workflow;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Lane, Receipt, Trouble};
 use super::chain::Chain;
-use super::flight::{Draft, Flight, Member};
+use super::flight::{Decided, Draft, Flight, Member};
 use super::operation_cache::{Known, OperationCache};
 use crate::domain::{
     CaseId, CaseState, Command, InvalidCommand, KnownOperation, OperationId, Rejection, Timestamp, Workflow, decide,
@@ -31,7 +31,7 @@ pub struct Now {
 /// The bounds of a case.
 #[derive(Debug, Clone, Copy)]
 pub struct CaseLimits {
-    /// Commands that may wait; more are answered `overloaded`.
+    /// Commands that may wait; more are answered `overloaded`, except lines of a stream, which is held back elsewhere.
     pub waiting_max: usize,
     /// Accepted commands in one chain: the quota of a case in a batch.
     pub chain_operations_max: usize,
@@ -271,7 +271,8 @@ impl<T> CaseMachine<T> {
         if matches!(self.stage, Stage::Unclear { told: true, .. }) {
             return reply(envelope, Answer::Unsettled(Trouble::Unavailable), effects);
         }
-        if self.waiting.len() >= self.limits.waiting_max {
+        // A stream is held back by its window and by admission; a line of it is never overloaded.
+        if self.waiting.len() >= self.limits.waiting_max && envelope.lane.is_none() {
             return reply(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
         }
         let arrival = self.arrivals;
@@ -469,16 +470,14 @@ impl<T> CaseMachine<T> {
                 self.waiting.push_front(waiting);
                 break;
             }
-            match draft.decide(waiting, now.wall) {
-                Ok(true) => {
+            match draft.decide(waiting, self.absent_for, now.wall) {
+                Decided::Accepted => {
                     accepted.insert(id);
                 }
-                Ok(false) => {}
-                Err((waiting, rejection)) if waiting.arrival < self.absent_for => {
-                    // The read that found no case began after the command had arrived.
-                    reply(waiting.envelope, Answer::Rejected(rejection), effects);
+                Decided::Rejected => {}
+                Decided::NoCase(waiting) => {
+                    reply(waiting.envelope, Answer::Rejected(Rejection::CaseNotFound), effects);
                 }
-                Err((waiting, rejection)) => draft.reject(waiting, rejection),
             }
         }
         while let Some(waiting) = deferred.pop_back() {

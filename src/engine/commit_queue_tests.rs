@@ -1,1 +1,227 @@
+//! Hand-written sequences of events for one committing connection.
 
+use super::*;
+use crate::domain::Version;
+
+struct Bench {
+    queue: CommitQueue,
+    effects: Vec<QueueEffect>,
+    millis: u64,
+}
+
+fn case_id(n: usize) -> CaseId {
+    CaseId::parse(&format!("{n:03}")).expect("valid")
+}
+
+/// A check of version 1 stands for any chain: the queue does not look inside.
+fn chain(n: usize) -> Chain {
+    Chain { case_id: case_id(n), expected: Version::new(1), step: None }
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { queue: CommitQueue::new(QueueLimits::default(), 7), effects: Vec::new(), millis: 0 }
+    }
+
+    fn event(&mut self, event: QueueEvent) {
+        self.queue.step(event, Duration::from_millis(self.millis), &mut self.effects);
+    }
+
+    fn enqueue(&mut self, n: usize) {
+        self.event(QueueEvent::Enqueued(chain(n), Duration::from_secs(30)));
+    }
+
+    fn settled(&mut self, answers: &[ChainAnswer]) {
+        self.event(QueueEvent::Answered(Ok(BatchAnswer::Settled(answers.to_vec()))));
+    }
+
+    fn fault(&mut self, fault: CommitFault) {
+        self.event(QueueEvent::Answered(Err(fault)));
+    }
+
+    fn seen(&mut self) -> Vec<String> {
+        self.effects
+            .drain(..)
+            .map(|effect| match effect {
+                QueueEffect::Commit(batch) => {
+                    let ids: Vec<&str> = batch.iter().map(|chain| chain.case_id.as_str()).collect();
+                    format!("commit {}", ids.join(","))
+                }
+                QueueEffect::CommitPatiently(chain, _) => format!("wait for {}", chain.case_id),
+                QueueEffect::Fence => "fence".into(),
+                QueueEffect::Settle(case_id, verdict) => format!("{case_id} {verdict:?}"),
+                QueueEffect::WakeAt(_) => "wake".into(),
+            })
+            .collect()
+    }
+}
+
+use ChainAnswer::{Held, Locked};
+
+const MISSED: ChainAnswer = ChainAnswer::Missed { seen: Version::ZERO };
+
+#[test]
+fn light_load_commits_at_once_and_what_waits_meanwhile_goes_together_in_key_order() {
+    let mut bench = Bench::new();
+    bench.enqueue(5);
+    assert_eq!(bench.seen(), ["commit 005"]);
+    for n in [3, 1, 2] {
+        bench.enqueue(n);
+    }
+    assert_eq!(bench.seen(), [""; 0]);
+    bench.settled(&[Held]);
+    assert_eq!(bench.seen(), ["005 Held", "commit 001,002,003"]);
+    bench.settled(&[Held, MISSED, Held]);
+    assert_eq!(bench.seen(), ["001 Held", "002 Missed", "003 Held"]);
+    assert!(bench.queue.is_idle());
+}
+
+#[test]
+fn a_batch_has_a_cap_and_the_rest_follows() {
+    let mut bench = Bench::new();
+    bench.queue.limits.batch_chains_max = 2;
+    for n in 0..4 {
+        bench.enqueue(n);
+    }
+    bench.settled(&[Held]);
+    bench.settled(&[Held, Held]);
+    assert_eq!(bench.seen(), ["commit 000", "000 Held", "commit 001,002", "001 Held", "002 Held", "commit 003"]);
+}
+
+#[test]
+fn a_locked_case_waits_apart_and_holds_up_nobody() {
+    let mut bench = Bench::new();
+    bench.enqueue(1);
+    for _ in 0..3 {
+        bench.settled(&[Locked]);
+        bench.millis += 1_000;
+        bench.event(QueueEvent::Woken);
+    }
+    let seen = bench.seen();
+    assert_eq!(seen.iter().filter(|word| *word == "commit 001").count(), 3);
+    assert_eq!(seen.last().map(String::as_str), Some("wait for 001"));
+    bench.enqueue(2);
+    assert_eq!(bench.seen(), ["commit 002"]);
+    bench.event(QueueEvent::PatientAnswered(case_id(1), Ok(BatchAnswer::Settled(vec![Held]))));
+    assert_eq!(bench.seen(), ["001 Held"]);
+    bench.settled(&[Held]);
+    assert!(bench.queue.is_idle());
+}
+
+#[test]
+fn a_case_that_stays_locked_until_its_deadline_is_contention() {
+    let mut bench = Bench::new();
+    bench.enqueue(1);
+    for _ in 0..3 {
+        bench.settled(&[Locked]);
+        bench.millis += 1_000;
+        bench.event(QueueEvent::Woken);
+    }
+    bench.event(QueueEvent::PatientAnswered(case_id(1), Err(CommitFault::Locked)));
+    assert_eq!(bench.seen().last().map(String::as_str), Some("wait for 001"), "the deadline is not there yet");
+    bench.millis = 31_000;
+    bench.event(QueueEvent::PatientAnswered(case_id(1), Err(CommitFault::Locked)));
+    assert_eq!(bench.seen(), ["001 Contention"]);
+    assert!(bench.queue.is_idle());
+}
+
+#[test]
+fn of_64_chains_one_is_bad_and_63_commit() {
+    for (fault, verdict) in [
+        (CommitFault::Data, "037 BadData"),
+        (CommitFault::Duplicate, "037 Missed"),
+        (CommitFault::BrokenInvariant, "037 Broken"),
+    ] {
+        let mut bench = Bench::new();
+        bench.enqueue(99);
+        for n in 0..64 {
+            bench.enqueue(n);
+        }
+        bench.settled(&[Held]);
+        let mut settled = Vec::new();
+        while let Some(at) = bench.effects.iter().position(|effect| matches!(effect, QueueEffect::Commit(_))) {
+            let QueueEffect::Commit(batch) = bench.effects.remove(at) else { panic!("it is a commit") };
+            if batch.iter().any(|chain| chain.case_id == case_id(37)) {
+                bench.fault(fault);
+            } else if batch[0].case_id != case_id(99) {
+                bench.settled(&vec![Held; batch.len()]);
+            }
+        }
+        settled.extend(bench.seen());
+        assert_eq!(settled.iter().filter(|word| word.ends_with("Held")).count(), 64, "63 and the first");
+        assert!(settled.contains(&verdict.to_owned()), "{settled:?}");
+        assert!(bench.queue.is_idle());
+    }
+}
+
+#[test]
+fn a_deadlock_runs_the_whole_batch_again_a_bounded_number_of_times() {
+    let mut bench = Bench::new();
+    bench.enqueue(9);
+    bench.enqueue(1);
+    bench.enqueue(2);
+    bench.settled(&[Held]);
+    bench.seen();
+    for _ in 0..bench.queue.limits.retries_max {
+        bench.fault(CommitFault::Retry);
+        assert_eq!(bench.seen(), ["wake"]);
+        bench.millis += 1_000;
+        bench.event(QueueEvent::Woken);
+        assert_eq!(bench.seen(), ["commit 001,002"]);
+    }
+    bench.fault(CommitFault::Retry);
+    assert_eq!(bench.seen(), ["001 Contention", "002 Contention"]);
+}
+
+#[test]
+fn an_unclear_commit_is_fenced_before_anything_is_concluded() {
+    for answer in [Err(CommitFault::Unclear), Ok(BatchAnswer::Fenced)] {
+        let mut bench = Bench::new();
+        bench.enqueue(1);
+        bench.event(QueueEvent::Answered(answer));
+        bench.enqueue(2);
+        assert_eq!(bench.seen(), ["commit 001", "001 Unclear", "fence"]);
+        bench.event(QueueEvent::FenceHeld);
+        assert_eq!(bench.seen(), ["001 Fenced", "commit 002"]);
+    }
+}
+
+#[test]
+fn while_the_fence_can_not_be_raised_new_chains_fail_clearly() {
+    let mut bench = Bench::new();
+    bench.enqueue(1);
+    bench.fault(CommitFault::Unclear);
+    bench.enqueue(2);
+    bench.seen();
+    bench.event(QueueEvent::FenceFailed);
+    assert_eq!(bench.seen(), ["001 StillUnclear", "002 Failed", "wake"]);
+    bench.enqueue(3);
+    assert_eq!(bench.seen(), ["003 Failed"]);
+    bench.millis += 10_000;
+    bench.event(QueueEvent::Woken);
+    assert_eq!(bench.seen(), ["fence"]);
+    bench.event(QueueEvent::FenceFailed);
+    assert_eq!(bench.seen(), ["wake"], "told once");
+    bench.millis += 10_000;
+    bench.event(QueueEvent::Woken);
+    bench.event(QueueEvent::FenceHeld);
+    assert_eq!(bench.seen(), ["fence", "001 Fenced"]);
+}
+
+#[test]
+fn a_patient_connection_that_becomes_unclear_is_fenced_too() {
+    let mut bench = Bench::new();
+    bench.enqueue(1);
+    for _ in 0..3 {
+        bench.settled(&[Locked]);
+        bench.millis += 1_000;
+        bench.event(QueueEvent::Woken);
+    }
+    bench.seen();
+    bench.event(QueueEvent::PatientAnswered(case_id(1), Err(CommitFault::Unclear)));
+    bench.event(QueueEvent::PatientFenceFailed(case_id(1)));
+    assert!(!bench.queue.is_idle());
+    bench.event(QueueEvent::PatientFenceHeld(case_id(1)));
+    assert_eq!(bench.seen(), ["001 Unclear", "001 StillUnclear", "001 Fenced"]);
+    assert!(bench.queue.is_idle());
+}

@@ -72,6 +72,16 @@ impl<T> Flight<T> {
     }
 }
 
+/// What became of a command in a [`Draft`].
+pub(super) enum Decided<T> {
+    /// It is part of the chain.
+    Accepted,
+    /// It is answered when the version has held.
+    Rejected,
+    /// It is not part of the chain: a read has said that there is no such case.
+    NoCase(Box<Waiting<T>>),
+}
+
 /// A chain that is being decided.
 pub(super) struct Draft<T> {
     case_id: CaseId,
@@ -108,9 +118,9 @@ impl<T> Draft<T> {
             || self.members.len() >= limits.waiting_max
     }
 
-    /// Decides a command on the speculative state. `Ok(true)`: accepted; `Ok(false)`: rejected, and answered when the
-    /// version has held; `Err`: there is no such case, and nobody is opening it here.
-    pub(super) fn decide(&mut self, waiting: Waiting<T>, now: Timestamp) -> Result<bool, (Waiting<T>, Rejection)> {
+    /// Decides a command on the speculative state. `absent_for`: commands that arrived before this one came before a read
+    /// that found no case, so "no such case" is an answer to them already.
+    pub(super) fn decide(&mut self, waiting: Waiting<T>, absent_for: u64, now: Timestamp) -> Decided<T> {
         let envelope = &waiting.envelope;
         let workflow = match &self.state {
             CaseState::Present(case) if envelope.command.named_workflow().is_none() => &case.workflow,
@@ -119,20 +129,17 @@ impl<T> Draft<T> {
         match decide(workflow, &self.state, &envelope.command) {
             Ok(decision) => {
                 self.accept(waiting, &decision, now);
-                Ok(true)
+                Decided::Accepted
             }
-            Err(Rejection::CaseNotFound) if self.operations.is_empty() => Err((waiting, Rejection::CaseNotFound)),
+            Err(Rejection::CaseNotFound) if self.operations.is_empty() && waiting.arrival < absent_for => {
+                Decided::NoCase(Box::new(waiting))
+            }
             Err(rejection) => {
-                self.reject(waiting, rejection);
-                Ok(false)
+                self.deadline = self.deadline.max(envelope.deadline);
+                self.members.push(Member::Rejected(waiting, rejection));
+                Decided::Rejected
             }
         }
-    }
-
-    /// Notes a rejection; it is answered when the version has held.
-    pub(super) fn reject(&mut self, waiting: Waiting<T>, rejection: Rejection) {
-        self.deadline = self.deadline.max(waiting.envelope.deadline);
-        self.members.push(Member::Rejected(waiting, rejection));
     }
 
     fn accept(&mut self, waiting: Waiting<T>, decision: &Decision, now: Timestamp) {

@@ -1,0 +1,99 @@
+//! The server: sockets, workers, and the way down.
+//!
+//! Owns the order of a shutdown: readiness goes to 503 and new commands are refused at once; what was admitted commits and
+//! is answered; then the sockets close. It ends within ten seconds of the signal. Never restarts anything by itself.
+
+use std::future::Future;
+use std::io;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use actix_web::{App, HttpServer, web};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::auth::Authenticator;
+use super::exchange::ServerState;
+use super::routes;
+use crate::actor::CommandGateway;
+
+/// How long an idle connection is kept.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// How long a client may take to send the head of a request.
+const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the server goes on to answer after the signal at least, so that whoever asks learns that it goes away.
+const DRAIN_NOTICE: Duration = Duration::from_millis(500);
+/// How long the last answers may take to leave once everything is decided, in whole seconds.
+const CLOSE_SECONDS_MAX: u64 = 2;
+
+/// How a server runs.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Threads that read requests and write answers. Too few bound throughput; more than cores gain nothing.
+    pub workers: usize,
+    /// How long admitted commands may take to be answered after the signal. With the time to close, below 10 s.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self { workers: 2, drain_timeout: Duration::from_secs(6) }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, then drains.
+///
+/// # Errors
+/// What the system says about the socket, the signals or the threads.
+pub async fn serve(listener: TcpListener, gateway: CommandGateway, options: ServerOptions) -> io::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    serve_until(listener, gateway, options, stop).await
+}
+
+/// Serves until `stop` completes, then drains. Needs an actix system around it.
+///
+/// # Errors
+/// What the system says about the socket or the threads.
+pub async fn serve_until(
+    listener: TcpListener,
+    gateway: CommandGateway,
+    options: ServerOptions,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (drain, draining) = watch::channel(false);
+    let authenticator = Authenticator::new(gateway.database().clone());
+    let state = web::Data::new(ServerState { gateway: gateway.clone(), authenticator, draining });
+    let server = HttpServer::new(move || App::new().app_data(state.clone()).default_service(web::to(routes::answer)))
+        .workers(options.workers)
+        .keep_alive(KEEP_ALIVE)
+        .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+        // Answers to lines of a stream are small and must not wait for one another.
+        .tcp_nodelay(true)
+        .shutdown_timeout(CLOSE_SECONDS_MAX)
+        .disable_signals()
+        .listen(listener)?
+        .run();
+    let handle = server.handle();
+    let mut running = actix_web::rt::spawn(server);
+    tokio::select! {
+        ended = &mut running => return ended.unwrap_or_else(|error| Err(io::Error::other(error))),
+        () = stop => {}
+    }
+    tracing::info!("shutting down: new commands are refused, admitted ones are answered");
+    // The receivers are with the workers; should they be gone, there is nobody left to tell.
+    let _ = drain.send(true);
+    gateway.begin_drain();
+    let answered = tokio::time::timeout(options.drain_timeout, gateway.drained());
+    let (answered, ()) = tokio::join!(answered, tokio::time::sleep(DRAIN_NOTICE));
+    if answered.is_err() {
+        tracing::warn!("some admitted commands were not answered in time; their clients can send them again");
+    }
+    handle.stop(true).await;
+    running.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
