@@ -47,6 +47,7 @@
 //! * **Every queue is bounded**, and what does not fit is refused before anything is recorded.
 
 pub mod actor;
+pub mod cli;
 pub mod clock;
 pub mod command_log;
 pub mod domain;

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The program: see [`casework::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    casework::cli::main()
+}
