@@ -5,6 +5,7 @@
 
 mod completions;
 mod database;
+mod demo;
 mod export;
 mod failure;
 mod log;
@@ -12,6 +13,7 @@ mod migrate;
 mod output;
 mod progress;
 mod replay;
+mod serve;
 mod token;
 mod verify;
 mod workflow;
@@ -35,6 +37,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
+    Serve(serve::ServeArgs),
     Replay(replay::ReplayArgs),
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
@@ -52,6 +55,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(&cli.log, "warn");
     let result = match cli.command {
+        CliCommand::Serve(args) => serve::run(args),
         CliCommand::Replay(args) => replay::run(args),
         CliCommand::Export(args) => export::run(args),
         CliCommand::Verify(args) => verify::run(args),

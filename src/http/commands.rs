@@ -16,7 +16,7 @@ use crate::domain::{
     ActorId, CaseId, Command, CommandDraft, CommandName, FieldError, InvalidCommand, Members, OperationId, Revision,
     parse_strict,
 };
-use crate::engine::{Answer, Receipt};
+use crate::engine::{Answer, Receipt, Trouble};
 
 /// Runs one command.
 ///
@@ -41,6 +41,9 @@ pub(super) async fn run(exchange: &Exchange, payload: web::Payload) -> Result<Ht
     }
     let (actor, members) = read_members(&body, if_match, &identity)?;
     let command = Command::new(CommandDraft { case_id: case_id.clone(), operation_id, actor, name, members })?;
+    if *exchange.state.draining.borrow() {
+        return Err(Trouble::Draining.into());
+    }
     let pending = exchange.state.gateway.submit(Submission { command, recorded_at: None, lane: None });
     match tokio::time::timeout(headers::wait(request_headers), pending).await {
         Ok(answer) => respond(answer, &case_id),

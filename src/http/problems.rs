@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::actor::WorkflowConflict;
@@ -169,6 +170,22 @@ pub struct Problem {
     allow: Option<String>,
 }
 
+/// RFC 9457, section 3; the members of the code itself come last.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    code: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    request_id: &'a str,
+    retryable: bool,
+    reuse_key: bool,
+    #[serde(flatten)]
+    members: &'a Map<String, Value>,
+}
+
 impl Problem {
     /// A problem with a sentence that says what to do next.
     pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
@@ -200,18 +217,18 @@ impl Problem {
     /// The document.
     pub fn to_json(&self, request_id: &str) -> String {
         let facts = self.code.facts();
-        let mut document = json!({
-            "type": format!("/problems/{}", facts.code),
-            "code": facts.code,
-            "title": facts.title,
-            "status": facts.status,
-            "detail": self.detail,
-            "request_id": request_id,
-            "retryable": facts.retryable,
-            "reuse_key": facts.reuse_key,
-        });
-        document.as_object_mut().expect("it was written as an object").extend(self.members.clone());
-        document.to_string()
+        let document = Document {
+            kind: format!("/problems/{}", facts.code),
+            code: facts.code,
+            title: facts.title,
+            status: facts.status,
+            detail: &self.detail,
+            request_id,
+            retryable: facts.retryable,
+            reuse_key: facts.reuse_key,
+            members: &self.members,
+        };
+        serde_json::to_string(&document).expect("a problem has texts, integers and JSON values")
     }
 
     /// The response.

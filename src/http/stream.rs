@@ -142,6 +142,9 @@ impl Reading {
         self.identity = self.state.authenticator.identify(self.token).await?;
         self.identity.may_send(command.name())?;
         self.identity.may_act_as(command.actor())?;
+        if *self.state.draining.borrow() {
+            return Err(Trouble::Draining.into());
+        }
         let submission = Submission { command, recorded_at: None, lane: Some(lane.clone()) };
         Ok(self.state.gateway.submit_when_admitted(submission).await)
     }

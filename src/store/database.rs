@@ -117,6 +117,18 @@ impl Drop for DatabaseRuntime {
 }
 
 impl Database {
+    /// Opens the database that a URL names. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the URL can't be used, or no thread can be started.
+    pub fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
+        let store: Arc<dyn Store> = match url {
+            DatabaseUrl::Sqlite(path) => Arc::new(super::sqlite::SqliteStore::new(&path.to_string_lossy())?),
+            DatabaseUrl::Postgres(url) => Arc::new(super::postgres::PostgresStore::new(url.expose_secret())?),
+        };
+        Ok(Self::new(store, DatabaseRuntime::start()?))
+    }
+
     /// Puts a store on a runtime. The store's connections were opened on it.
     pub fn new(store: Arc<dyn Store>, runtime: Arc<DatabaseRuntime>) -> Self {
         Self { store, runtime }

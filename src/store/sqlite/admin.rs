@@ -3,7 +3,6 @@
 //! Owns small transactions of a statement or two. Fails with [`StoreError`].
 
 use diesel::SqliteConnection;
-use diesel::connection::SimpleConnection;
 use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
@@ -69,16 +68,21 @@ fn alone<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let failed = |error: diesel::result::Error| sqlite_store_error(MIGRATING, &error);
-    connection.batch_execute("BEGIN IMMEDIATE").map_err(failed)?;
-    match work(connection) {
-        Ok(value) => connection.batch_execute("COMMIT").map_err(failed).map(|()| value),
-        Err(error) => {
-            // The error that matters is the first one; an open transaction ends with the connection at the latest.
-            let _ = connection.batch_execute("ROLLBACK");
-            Err(error)
+    enum Failed {
+        Transaction(diesel::result::Error),
+        Work(StoreError),
+    }
+    impl From<diesel::result::Error> for Failed {
+        fn from(error: diesel::result::Error) -> Self {
+            Self::Transaction(error)
         }
     }
+    // Diesel's own transaction: those of the migrations become savepoints inside it.
+    connection.immediate_transaction(|connection| work(connection).map_err(Failed::Work)).map_err(|failed| match failed
+    {
+        Failed::Transaction(error) => sqlite_store_error(MIGRATING, &error),
+        Failed::Work(error) => error,
+    })
 }
 
 fn refused(reason: String) -> StoreError {

@@ -46,7 +46,8 @@ pub(super) fn open(path: &str, role: Role) -> Result<SqliteConnection, StoreErro
     let one = |connection: &mut SqliteConnection, text: &str| {
         diesel::sql_query(text).get_result::<OneText>(connection).map(|row| row.value)
     };
-    let mode = one(&mut connection, "SELECT journal_mode AS value FROM pragma_journal_mode('wal')").map_err(failed)?;
+    connection.batch_execute("PRAGMA journal_mode = WAL;").map_err(failed)?;
+    let mode = one(&mut connection, "SELECT journal_mode AS value FROM pragma_journal_mode").map_err(failed)?;
     let version = diesel::select(sql::<Text>("sqlite_version()")).get_result::<String>(&mut connection);
     check_version(&version.map_err(failed)?)?;
     if mode != "wal" {
