@@ -13,5 +13,6 @@
 mod support;
 
 mod readme;
+mod store;
 mod test_support;
 mod tidy;
