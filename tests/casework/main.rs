@@ -12,6 +12,7 @@
 #[macro_use]
 mod support;
 
+mod http;
 mod readme;
 mod test_support;
 mod tidy;
