@@ -53,7 +53,8 @@ impl Actor for CaseActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        context.set_mailbox_capacity(self.context.options.case_commands_max);
+        // The machine bounds what waits for the case; the mailbox only has to hold what was admitted.
+        context.set_mailbox_capacity(self.context.options.commands_max);
     }
 }
 

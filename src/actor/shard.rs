@@ -131,7 +131,7 @@ impl CaseShard {
         match self.cases.get_mut(&case_id) {
             Some(Entry::Kept { .. }) => self.forward(&case_id, envelope),
             Some(Entry::Arriving { waiting, .. }) => {
-                if waiting.len() >= self.context.options.case_commands_max {
+                if waiting.len() >= self.context.options.case_commands_max && envelope.lane.is_none() {
                     return turn_away(envelope, Answer::Unsettled(Trouble::Overloaded));
                 }
                 let brings_case = brings_case(&envelope.command);

@@ -31,7 +31,7 @@ pub struct Now {
 /// The bounds of a case.
 #[derive(Debug, Clone, Copy)]
 pub struct CaseLimits {
-    /// Commands that may wait; more are answered `overloaded`.
+    /// Commands that may wait; more are answered `overloaded`, except lines of a stream, which is held back elsewhere.
     pub waiting_max: usize,
     /// Accepted commands in one chain: the quota of a case in a batch.
     pub chain_operations_max: usize,
@@ -271,7 +271,8 @@ impl<T> CaseMachine<T> {
         if matches!(self.stage, Stage::Unclear { told: true, .. }) {
             return reply(envelope, Answer::Unsettled(Trouble::Unavailable), effects);
         }
-        if self.waiting.len() >= self.limits.waiting_max {
+        // A stream is held back by its window and by admission; a line of it is never overloaded.
+        if self.waiting.len() >= self.limits.waiting_max && envelope.lane.is_none() {
             return reply(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
         }
         let arrival = self.arrivals;
