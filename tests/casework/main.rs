@@ -12,6 +12,7 @@
 #[macro_use]
 mod support;
 
+mod http;
 mod readme;
 mod store;
 mod test_support;
