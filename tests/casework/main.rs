@@ -12,6 +12,9 @@
 #[macro_use]
 mod support;
 
+mod case_62;
+mod failure_trace;
 mod readme;
+mod reviewers;
 mod test_support;
 mod tidy;
