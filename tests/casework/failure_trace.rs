@@ -225,7 +225,8 @@ fn install_deadlock(database: &TestDatabase, until_run: &str) {
 
 fn runs(database: &TestDatabase) -> [u64; 2] {
     ["case_updates", "outbox_inserts"].map(|sequence| {
-        let value = database.sql_value(&format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {sequence}"));
+        let value =
+            database.sql_value(&format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {sequence}"));
         value.parse().unwrap()
     })
 }

@@ -13,8 +13,11 @@
 mod support;
 
 mod case_62;
+mod crashes;
 mod failure_trace;
 mod readme;
 mod reviewers;
+mod storm;
 mod test_support;
 mod tidy;
+mod unclear_commits;

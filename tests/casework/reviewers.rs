@@ -3,18 +3,15 @@
 //! Each test is a fault seen in a comparable system. Judged by the rows.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::case_62::{
-    Desk, SOON, act, books, check_books, check_verify, note, operation_id_text, rows_under, stored_outcome,
-};
+use crate::case_62::{Desk, SOON, act, books, check_books, note, operation_id_text, rows_under};
 use crate::support::database::TestDatabase;
 use crate::support::http::Answer;
-use crate::support::psql::Rows;
-use crate::support::wait::{eventually, eventually_async};
+use crate::support::wait::eventually_async;
 
 /// Two reviewers, two doors, the same moment, so often.
 const ROUNDS: usize = 200;
