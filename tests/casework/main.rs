@@ -12,8 +12,14 @@
 #[macro_use]
 mod support;
 
+mod case_62;
+mod crashes;
+mod failure_trace;
 mod http;
 mod readme;
+mod reviewers;
 mod store;
+mod storm;
 mod test_support;
 mod tidy;
+mod unclear_commits;
