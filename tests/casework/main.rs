@@ -12,6 +12,11 @@
 #[macro_use]
 mod support;
 
+mod hot_case;
+mod memory;
 mod readme;
+mod schema;
+mod shutdown;
 mod test_support;
 mod tidy;
+mod two_processes;
