@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::output::message;
 use crate::actor::{CommandGateway, Submission};
 use crate::clock;
 use crate::domain::{ActorId, CaseId, Command, CommandDraft, CommandName, Members, OperationId};
@@ -44,7 +45,7 @@ impl DemoDatabase {
 impl Drop for DemoDatabase {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            eprintln!("the demo's folder {} can't be removed: {error}", self.folder.display());
+            message(format_args!("the demo's folder {} can't be removed: {error}", self.folder.display()));
         }
     }
 }

@@ -1,53 +1,83 @@
-//! The command line: one subcommand a file.
+//! The command line: one subcommand a file (DESIGN section 7).
 //!
-//! Owns what people type and the exit codes. Data goes to standard output, messages to standard error.
+//! Owns arguments, what is printed where (data on standard output, messages on standard error) and the exit codes, which
+//! are in `failure`. Never decides and never touches rows by itself: it calls the library as any other program could.
 
-use std::io::Write as _;
+mod completions;
+mod database;
+mod demo;
+mod export;
+mod failure;
+mod log;
+mod migrate;
+mod output;
+mod progress;
+mod replay;
+mod serve;
+mod token;
+mod verify;
+mod workflow;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::store::DatabaseUrl;
-
-mod demo;
-mod serve;
+pub use database::{DatabaseArgs, Missing, WorkflowArgs};
+pub use failure::{CliError, Exit};
 
 /// Approval cases whose commands change a case once, however often they are sent.
 #[derive(Debug, Parser)]
-#[command(name = "casework", version)]
-pub struct Cli {
+#[command(name = "casework", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    log: log::LogArgs,
     #[command(subcommand)]
     command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Serve commands and reads over HTTP.
     Serve(serve::ServeArgs),
+    Replay(replay::ReplayArgs),
+    Export(export::ExportArgs),
+    Verify(verify::VerifyArgs),
+    Token(token::TokenArgs),
+    Migrate(migrate::MigrateArgs),
+    Workflow(workflow::WorkflowCommandArgs),
+    Completions(completions::CompletionsArgs),
 }
 
-/// Which database a command works on.
-#[derive(Debug, clap::Args)]
-pub struct DatabaseArgs {
-    /// sqlite:PATH or postgres://USER@HOST/NAME.
-    #[arg(long, env = "CASEWORK_DATABASE_URL", default_value = "sqlite:casework.db")]
-    pub database: DatabaseUrl,
+/// Runs the program with the process's arguments. The exit code is 0 ok, 1 failure, 2 usage, 3 invariant broken, 4 outcomes
+/// differ, 5 unavailable.
+pub fn main() -> ExitCode {
+    // TLS needs a provider before the first connection; a second call finds it there.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cli = Cli::parse();
+    log::start(&cli.log, "warn");
+    let result = match cli.command {
+        CliCommand::Serve(args) => serve::run(args),
+        CliCommand::Replay(args) => replay::run(args),
+        CliCommand::Export(args) => export::run(args),
+        CliCommand::Verify(args) => verify::run(args),
+        CliCommand::Token(args) => token::run(args),
+        CliCommand::Migrate(args) => migrate::run(args),
+        CliCommand::Workflow(args) => workflow::run(args),
+        CliCommand::Completions(args) => completions::run::<Cli>(args),
+    };
+    result.unwrap_or_else(|error| failure::report(&error))
 }
 
-impl Cli {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// A sentence that says what to do next.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self.command {
-            CliCommand::Serve(args) => serve::run(args),
-        }
+/// Runs a future inside an actix system, which the actors need and everything else tolerates.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    actix_web::rt::System::new().block_on(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        super::Cli::command().debug_assert();
     }
-}
-
-/// Prints to standard output; whoever reads may have gone.
-fn print(text: &str) {
-    let mut output = std::io::stdout().lock();
-    let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
 }

@@ -4,53 +4,46 @@
 //! when the database is away, 1 otherwise. Messages go to standard error; only the demo prints data.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
 
-use super::DatabaseArgs;
+use super::database::{self, DatabaseArgs, Missing, WorkflowArgs};
 use super::demo::{self, DemoDatabase};
-use crate::actor::{CommandGateway, GatewayOptions, WorkflowConflict, WorkflowRegistry};
-use crate::domain::{Workflow, WorkflowName};
+use super::output;
+use crate::actor::{CommandGateway, GatewayOptions};
 use crate::http::{self, ServerOptions};
-use crate::store::{Database, DatabaseKind, DatabaseUrl, SchemaState};
 
-/// Options of `serve`.
+/// Serve commands and reads over HTTP
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     #[command(flatten)]
     database: DatabaseArgs,
-    /// Address and port to listen on; port 0 takes a free one.
+    /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// A workflow in TOML; may be given several times. It is stored in the database at first use.
-    #[arg(long = "workflow", value_name = "FILE")]
-    workflows: Vec<PathBuf>,
-    /// The workflow of an `open` that names none [default: the single --workflow, else permit].
-    #[arg(long, value_name = "NAME", value_parser = WorkflowName::parse)]
-    default_workflow: Option<WorkflowName>,
-    /// The name of this process among those on one database; no two running ones share it [default: host name and port].
+    #[command(flatten)]
+    workflows: WorkflowArgs,
+    /// The name of this process among those on one database; no two running ones share it [default: host name and port]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Threads that decide and commit, each with a connection of its own [default: 2].
+    /// Threads that decide and commit, each with a connection of its own [default: 2]
     #[arg(long, value_name = "N")]
     shards: Option<NonZeroUsize>,
-    /// Threads that read requests and write answers [default: 2].
+    /// Threads that read requests and write answers [default: 2]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
-    /// Commands that may be on their way at once; more are answered 503 [default: 16384].
+    /// Commands that may be on their way at once; more are answered 503 [default: 16384]
     #[arg(long, value_name = "N")]
     commands_max: Option<NonZeroUsize>,
-    /// Commands that may wait for one case; more are answered 503 [default: 1024].
+    /// Commands that may wait for one case; more are answered 503 [default: 1024]
     #[arg(long, value_name = "N")]
     case_commands_max: Option<NonZeroUsize>,
-    /// Cases kept in memory [default: 100000].
+    /// Cases kept in memory [default: 100000]
     #[arg(long, value_name = "N")]
     cases_max: Option<NonZeroUsize>,
-    /// A temporary SQLite database (instead of --database) with case 62 in review, tokens, and commands to paste.
+    /// A temporary SQLite database (instead of --database) with case 62 in review, tokens, and commands to paste
     #[arg(long)]
     demo: bool,
 }
@@ -60,12 +53,11 @@ pub struct ServeArgs {
 /// # Errors
 /// A sentence that says why the server does not start and what to do.
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    actix_web::rt::System::new().block_on(serve(args))?;
+    super::block_on(serve(args))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let workflows = args.workflows.iter().map(|path| read_workflow(path)).collect::<anyhow::Result<Vec<_>>>()?;
     // First of all: a second start by mistake must not disturb the server that has the port.
     let listener = std::net::TcpListener::bind(&args.listen)
         .with_context(|| format!("can't listen on {}; choose another address with --listen", args.listen))?;
@@ -73,52 +65,17 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 
     let demo_database = args.demo.then(DemoDatabase::create).transpose()?;
     let url = demo_database.as_ref().map_or_else(|| args.database.database.clone(), DemoDatabase::url);
-    let database = Database::open(&url)?;
-    prepare_schema(&database, &url).await?;
-    let registry = WorkflowRegistry::open(database.clone(), workflows, args.default_workflow.clone()).await.map_err(
-        |conflict| {
-            match conflict {
-                // The exit code depends on the store's error, so it must not hide behind another.
-                WorkflowConflict::Store(error) => anyhow::Error::new(error),
-                other => anyhow::Error::new(other),
-            }
-        },
-    )?;
-    let gateway = CommandGateway::start(database, registry, gateway_options(&args, address.port())).await?;
+    let database = database::open(&url, Missing::Create).await?;
+    let workflows = args.workflows.open(&database).await?;
+    let gateway = CommandGateway::start(database, workflows, gateway_options(&args, address.port())).await?;
     if args.demo {
         let tokens = demo::fill(&gateway).await?;
-        super::print(&demo::text(address, &tokens));
+        output::line(demo::text(address, &tokens))?;
     }
     let mut options = ServerOptions::default();
     options.workers = args.workers.map_or(options.workers, NonZeroUsize::get);
-    eprintln!("listening on http://{address}");
+    output::message(format_args!("listening on http://{address}"));
     http::serve(listener, gateway, options).await.context("the server failed")
-}
-
-fn read_workflow(path: &Path) -> anyhow::Result<Arc<Workflow>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("can't read the workflow {}", path.display()))?;
-    let workflow = Workflow::parse(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
-    Ok(Arc::new(workflow))
-}
-
-/// SQLite is brought up to date; PostgreSQL, which others may be using, is not touched.
-async fn prepare_schema(database: &Database, url: &DatabaseUrl) -> anyhow::Result<()> {
-    let state = database.call(|store| async move { store.schema_state().await }).await?;
-    match (state, database.store().kind()) {
-        (SchemaState::Current, _) => Ok(()),
-        (SchemaState::Behind, DatabaseKind::Sqlite) => {
-            database.call(|store| async move { store.schema_migrate().await }).await?;
-            Ok(())
-        }
-        (SchemaState::Behind, DatabaseKind::Postgres) => anyhow::bail!(
-            "the schema of {url} is behind this program; run `casework migrate --database {url}` and start again"
-        ),
-        (SchemaState::Ahead, _) => anyhow::bail!(
-            "the schema of {url} was made by a newer casework than this one ({}); start that one, or revert with it: \
-             `casework migrate --help` says how",
-            env!("CARGO_PKG_VERSION")
-        ),
-    }
 }
 
 fn gateway_options(args: &ServeArgs, port: u16) -> GatewayOptions {
