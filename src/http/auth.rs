@@ -218,6 +218,7 @@ async fn look_up(database: Database, sha256: [u8; 32]) -> Result<Verified, Refus
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use actix_web::http::header::HeaderValue;
 

@@ -383,5 +383,6 @@ pub(super) fn invalid_path_id(error: &InvalidId) -> Problem {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 #[path = "problems_tests.rs"]
 mod tests;
