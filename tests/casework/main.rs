@@ -12,6 +12,7 @@
 #[macro_use]
 mod support;
 
+mod command_log;
 mod readme;
 mod test_support;
 mod tidy;
