@@ -12,7 +12,20 @@
 #[macro_use]
 mod support;
 
+mod case_62;
 mod command_log;
+mod crashes;
+mod failure_trace;
+mod hot_case;
+mod http;
+mod memory;
 mod readme;
+mod reviewers;
+mod schema;
+mod shutdown;
+mod store;
+mod storm;
 mod test_support;
 mod tidy;
+mod two_processes;
+mod unclear_commits;

@@ -71,7 +71,6 @@ impl Answer {
     ///
     /// # Panics
     /// When it is another; shows the body.
-    #[must_use]
     #[track_caller]
     pub fn expect_status(self, status: u16) -> Self {
         let body = self.text();
@@ -83,7 +82,6 @@ impl Answer {
     ///
     /// # Panics
     /// When it is another answer; shows the body.
-    #[must_use]
     #[track_caller]
     pub fn expect_problem(self, status: u16, code: &str) -> Self {
         let answer = self.expect_status(status);

@@ -65,7 +65,7 @@ fn failed(fault: CommitFault, reason: String) -> CommitError {
     CommitError { fault, reason }
 }
 
-/// A statement that failed, and the operation that it was about.
+/// A statement that failed, and the operation that it should have inserted.
 struct Failure<'a> {
     error: Error,
     operation: Option<&'a Operation>,
@@ -114,8 +114,7 @@ fn step_write<'a>(
 ) -> Result<(), Failure<'a>> {
     let after = &step.after;
     for operation in &step.operations {
-        operation_insert(connection, case_id, operation)
-            .map_err(|error| Failure { error, operation: Some(operation) })?;
+        operation_insert(connection, case_id, operation)?;
     }
     if is_new {
         diesel::insert_into(cases::table)
@@ -157,7 +156,11 @@ fn step_write<'a>(
     Ok(())
 }
 
-fn operation_insert(connection: &mut SqliteConnection, case_id: &str, operation: &Operation) -> QueryResult<()> {
+fn operation_insert<'a>(
+    connection: &mut SqliteConnection,
+    case_id: &str,
+    operation: &'a Operation,
+) -> Result<(), Failure<'a>> {
     let id = operation.operation_id.uuid();
     diesel::insert_into(operations::table)
         .values((
@@ -173,7 +176,9 @@ fn operation_insert(connection: &mut SqliteConnection, case_id: &str, operation:
             operations::request.eq(operation.request.as_deref()),
             operations::outcome.eq(operation.outcome.as_deref()),
         ))
-        .execute(connection)?;
+        .execute(connection)
+        .map_err(|error| Failure { error, operation: Some(operation) })?;
+    // From here on the operation is there, our own: a failure is not about its keys.
     diesel::insert_into(outbox::table)
         .values((
             outbox::case_id.eq(case_id),
