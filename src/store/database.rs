@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::postgres::PostgresStore;
+use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
 
 /// Threads of the database runtime. They wait for the network most of the time.
@@ -116,17 +118,33 @@ impl Drop for DatabaseRuntime {
     }
 }
 
-impl Database {
-    /// Opens the database that a URL names. Connects to nothing yet.
+impl DatabaseUrl {
+    /// The store behind this URL. It connects to nothing yet: connections are opened by the calls that need them, on the
+    /// runtime of those calls.
     ///
     /// # Errors
-    /// [`StoreError`] where the URL can't be used, or no thread can be started.
+    /// [`StoreError::Refused`] with a sentence for the person who wrote the URL.
+    pub fn store(&self) -> Result<Arc<dyn Store>, StoreError> {
+        match self {
+            Self::Sqlite(path) => {
+                let path = path.to_str().ok_or_else(|| StoreError::Refused {
+                    during: "reading the database path",
+                    reason: "the path is not UTF-8".into(),
+                })?;
+                Ok(Arc::new(SqliteStore::new(path)?))
+            }
+            Self::Postgres(url) => Ok(Arc::new(PostgresStore::new(url.expose_secret())?)),
+        }
+    }
+}
+
+impl Database {
+    /// The database behind a URL, on a runtime of its own. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the URL is wrong or no threads can be had.
     pub fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
-        let store: Arc<dyn Store> = match url {
-            DatabaseUrl::Sqlite(path) => Arc::new(super::sqlite::SqliteStore::new(&path.to_string_lossy())?),
-            DatabaseUrl::Postgres(url) => Arc::new(super::postgres::PostgresStore::new(url.expose_secret())?),
-        };
-        Ok(Self::new(store, DatabaseRuntime::start()?))
+        Ok(Self::new(url.store()?, DatabaseRuntime::start()?))
     }
 
     /// Puts a store on a runtime. The store's connections were opened on it.

@@ -143,6 +143,36 @@ pub(super) fn sqlite_store_error(during: &'static str, error: &DieselError) -> S
     diesel_store_error(during, error, false)
 }
 
+/// What ended a transaction of Diesel on SQLite: its own statements, or what was found.
+pub(super) enum TransactionError {
+    /// A statement failed.
+    Diesel(DieselError),
+    /// Classified already.
+    Store(StoreError),
+}
+
+impl From<DieselError> for TransactionError {
+    fn from(error: DieselError) -> Self {
+        Self::Diesel(error)
+    }
+}
+
+impl From<StoreError> for TransactionError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl TransactionError {
+    /// The error with its meaning.
+    pub(super) fn into_sqlite(self, during: &'static str) -> StoreError {
+        match self {
+            Self::Diesel(error) => sqlite_store_error(during, &error),
+            Self::Store(error) => error,
+        }
+    }
+}
+
 /// What it means on SQLite that a statement failed before COMMIT was sent: nothing is written. `is_duplicate` says whether
 /// the operation's id is there already, `version_is_taken` whether its version is; Diesel hides which constraint spoke.
 pub(super) fn sqlite_statement_fault(error: &DieselError, is_duplicate: bool, version_is_taken: bool) -> CommitFault {

@@ -23,7 +23,9 @@ pub(super) struct PostgresSnapshot(Lease);
 impl PostgresSnapshot {
     pub(super) async fn begin(pool: &Pool) -> Result<Self, StoreError> {
         let mut lease = pool.detached(DURING).await?;
-        let begun = lease.diesel().batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await;
+        // BEGIN alone fixes nothing: the first read does.
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1";
+        let begun = lease.diesel().batch_execute(begin).await;
         lease.check(begun)?;
         Ok(Self(lease))
     }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::rows::{TokenRow, WorkflowRow};
 use super::schema::{api_tokens, workflows};
 use crate::domain::Timestamp;
-use crate::store::errors::sqlite_store_error;
+use crate::store::errors::{TransactionError, sqlite_store_error};
 use crate::store::schema_state::{compare, embedded_versions};
 use crate::store::{SchemaState, StoreError, StoredWorkflow, TokenRecord};
 
@@ -68,21 +68,9 @@ fn alone<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    enum Failed {
-        Transaction(diesel::result::Error),
-        Work(StoreError),
-    }
-    impl From<diesel::result::Error> for Failed {
-        fn from(error: diesel::result::Error) -> Self {
-            Self::Transaction(error)
-        }
-    }
-    // Diesel's own transaction: those of the migrations become savepoints inside it.
-    connection.immediate_transaction(|connection| work(connection).map_err(Failed::Work)).map_err(|failed| match failed
-    {
-        Failed::Transaction(error) => sqlite_store_error(MIGRATING, &error),
-        Failed::Work(error) => error,
-    })
+    // Diesel's own transaction, so that the harness makes savepoints within it.
+    let done = connection.immediate_transaction(|connection| work(connection).map_err(TransactionError::Store));
+    done.map_err(|error| error.into_sqlite(MIGRATING))
 }
 
 fn refused(reason: String) -> StoreError {

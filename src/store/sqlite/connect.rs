@@ -43,11 +43,8 @@ pub(super) fn open(path: &str, role: Role) -> Result<SqliteConnection, StoreErro
     );
     let failed = |error: diesel::result::Error| sqlite_store_error(during, &error);
     connection.batch_execute(&settings).map_err(failed)?;
-    let one = |connection: &mut SqliteConnection, text: &str| {
-        diesel::sql_query(text).get_result::<OneText>(connection).map(|row| row.value)
-    };
-    connection.batch_execute("PRAGMA journal_mode = WAL;").map_err(failed)?;
-    let mode = one(&mut connection, "SELECT journal_mode AS value FROM pragma_journal_mode").map_err(failed)?;
+    let mode = diesel::sql_query("PRAGMA journal_mode = WAL").get_result::<JournalMode>(&mut connection);
+    let mode = mode.map_err(failed)?.journal_mode;
     let version = diesel::select(sql::<Text>("sqlite_version()")).get_result::<String>(&mut connection);
     check_version(&version.map_err(failed)?)?;
     if mode != "wal" {
@@ -59,9 +56,9 @@ pub(super) fn open(path: &str, role: Role) -> Result<SqliteConnection, StoreErro
 }
 
 #[derive(diesel::QueryableByName)]
-struct OneText {
+struct JournalMode {
     #[diesel(sql_type = Text)]
-    value: String,
+    journal_mode: String,
 }
 
 fn check_version(version: &str) -> Result<(), StoreError> {

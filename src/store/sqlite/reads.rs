@@ -10,36 +10,15 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use super::rows::{CaseRow, KnownRow, OperationRow, OutboxRow};
 use super::schema::{assignments, cases, operations, outbox};
 use crate::domain::{CaseId, KnownOperation, Operation, OperationId, Status, Version, WorkflowName};
-use crate::store::errors::sqlite_store_error;
+use crate::store::errors::{TransactionError, sqlite_store_error};
 use crate::store::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoreError};
-
-/// What ended a read transaction.
-enum ReadError {
-    Diesel(diesel::result::Error),
-    Store(StoreError),
-}
-
-impl From<diesel::result::Error> for ReadError {
-    fn from(error: diesel::result::Error) -> Self {
-        Self::Diesel(error)
-    }
-}
-
-impl From<StoreError> for ReadError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
 
 fn in_snapshot<T>(
     connection: &mut SqliteConnection,
     during: &'static str,
-    work: impl FnOnce(&mut SqliteConnection) -> Result<T, ReadError>,
+    work: impl FnOnce(&mut SqliteConnection) -> Result<T, TransactionError>,
 ) -> Result<T, StoreError> {
-    connection.transaction(work).map_err(|error| match error {
-        ReadError::Diesel(error) => sqlite_store_error(during, &error),
-        ReadError::Store(error) => error,
-    })
+    connection.transaction(work).map_err(|error| error.into_sqlite(during))
 }
 
 fn sql_limit(limit: usize) -> i64 {
@@ -76,7 +55,7 @@ fn case_load(
     case_id: &CaseId,
     operations_max: usize,
     during: &'static str,
-) -> Result<CaseLoad, ReadError> {
+) -> Result<CaseLoad, TransactionError> {
     let row = cases::table.find(case_id.as_str()).get_result::<CaseRow>(connection).optional()?;
     let Some(row) = row else { return Ok(CaseLoad { record: None, operations: Some(Vec::new()) }) };
     // A case's operations are as many as its version says: versions are dense.
