@@ -23,7 +23,7 @@ use crate::clock;
 use crate::domain::{CaseId, CaseState, Command, CommandKind, Edit, KnownOperation, OperationId, Rejection};
 use crate::engine::{
     Answer, CaseEvent, CaseLimits, CaseMachine, Chain, Envelope, Known, Now, OperationCache, QueueEvent, Trouble,
-    Verdict,
+    Verdict, answer_known,
 };
 
 /// How often idle actors are looked for.
@@ -148,7 +148,7 @@ impl CaseShard {
     fn arrive_unknown(&mut self, case_id: CaseId, envelope: Envelope<Ticket>) {
         let id = envelope.command.operation_id();
         let answer = match self.context.cache.borrow_mut().find(&case_id, id) {
-            Known::Recorded(known) => Some(CaseMachine::<Ticket>::answer_known(known, &envelope.command)),
+            Known::Recorded(known) => Some(answer_known(known, &envelope.command)),
             Known::Absent | Known::AskDatabase => None,
         };
         if let Some(answer) = answer {

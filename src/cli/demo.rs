@@ -149,6 +149,7 @@ pub(super) fn text(address: SocketAddr, tokens: &DemoTokens) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -8,138 +8,13 @@
 //! While a commit is unclear (until its fence holds) the case decides nothing, rejects nothing and is not idle.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
 
 use super::answer::{Answer, Lane, Receipt, Trouble};
-use super::chain::Chain;
+use super::case_events::{CaseEffect, CaseEvent, CaseLimits, Envelope, Now, Verdict};
 use super::flight::{Decided, Draft, Flight, Member};
 use super::operation_cache::{Known, OperationCache};
-use crate::domain::{
-    CaseId, CaseState, Command, InvalidCommand, KnownOperation, OperationId, Rejection, Timestamp, Workflow, decide,
-};
-
-/// The time at which an event happened.
-#[derive(Debug, Clone, Copy)]
-pub struct Now {
-    /// Since some fixed point; never goes back. Deadlines are measured on it.
-    pub monotonic: Duration,
-    /// The wall clock: becomes `recorded_at`.
-    pub wall: Timestamp,
-}
-
-/// The bounds of a case.
-#[derive(Debug, Clone, Copy)]
-pub struct CaseLimits {
-    /// Commands that may wait; more are answered `overloaded`, except lines of a stream, which is held back elsewhere.
-    pub waiting_max: usize,
-    /// Accepted commands in one chain: the quota of a case in a batch.
-    pub chain_operations_max: usize,
-    /// About how many bytes a chain may send.
-    pub chain_bytes_max: usize,
-    /// How often a command is decided again after a miss, before `contention`.
-    pub attempts_max: u32,
-}
-
-impl Default for CaseLimits {
-    fn default() -> Self {
-        Self { waiting_max: 1_024, chain_operations_max: 256, chain_bytes_max: 1 << 20, attempts_max: 10 }
-    }
-}
-
-/// A command on its way through the machine. `T` is how the driver finds the caller.
-#[derive(Debug)]
-pub struct Envelope<T> {
-    /// The command.
-    pub command: Command,
-    /// For an `open`, or an `edit` that names one, the workflow that the case will have; else the default one.
-    pub workflow: Arc<Workflow>,
-    /// When it was decided, if a log says so.
-    pub recorded_at: Option<Timestamp>,
-    /// Until when (monotonic) it may wait to be decided.
-    pub deadline: Duration,
-    /// The stream that it belongs to.
-    pub lane: Option<Lane>,
-    /// Who waits for the answer.
-    pub ticket: T,
-}
-
-/// What happens to a case.
-#[derive(Debug)]
-pub enum CaseEvent<T> {
-    /// A command arrived.
-    Submitted(Envelope<T>),
-    /// The case was read, in one snapshot; operations `None`: too many to be read.
-    Loaded(CaseState, Option<Vec<KnownOperation>>),
-    /// The case could not be read.
-    LoadFailed(Trouble),
-    /// Those of the ids asked for that are recorded.
-    LookedUp(Vec<KnownOperation>),
-    /// The ids could not be looked up.
-    LookUpFailed(Trouble),
-    /// Something became of the chain in flight.
-    Settled(Verdict),
-}
-
-/// What became of a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is committed; or, for a check, the version holds.
-    Held,
-    /// Nothing was written: the case had moved on, or an id was there already.
-    Missed,
-    /// Nothing was written: it stood alone and a value of it can't be stored.
-    BadData,
-    /// Nothing was written: others held the case, or won, until the bound.
-    Contention,
-    /// Nothing was written: the database refused, or was not reached.
-    Failed,
-    /// Nothing was written: an invariant is broken.
-    Broken,
-    /// It may be written or not; the fence is being raised.
-    Unclear,
-    /// The fence could not be raised yet: tell the callers, go on waiting.
-    StillUnclear,
-    /// The fence holds (or nothing was written at all): what is read now is final.
-    Fenced,
-}
-
-/// What the driver has to do.
-#[derive(Debug)]
-pub enum CaseEffect<T> {
-    /// Answer a caller.
-    Reply(T, Answer),
-    /// Read the case in one snapshot, beginning from now.
-    Load,
-    /// Look these ids up.
-    LookUp(Vec<OperationId>),
-    /// Commit the chain; others may hold the case up until the deadline (monotonic).
-    Commit(Chain, Duration),
-}
-
-/// A command that waits to be decided.
-#[derive(Debug)]
-pub(super) struct Waiting<T> {
-    pub(super) arrival: u64,
-    pub(super) envelope: Envelope<T>,
-    /// How often it was decided and missed.
-    pub(super) attempts: u32,
-    /// What the database said of its id.
-    lookup: LookUp,
-    /// The outcome that was sent when the commit became unclear: if it is found, it was ours.
-    pub(super) sent: Option<Arc<str>>,
-}
-
-/// What the database said of an id that memory can't tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LookUp {
-    /// Not asked yet, or found (then the cache has it, or is asked again).
-    Needed,
-    /// Being asked.
-    Asked,
-    /// Not recorded, as of the state in memory or later: the compare-and-swap covers the rest.
-    Absent,
-}
+use super::waiting::{LookUp, Waiting, answer_known, receipt, reply};
+use crate::domain::{CaseId, CaseState, InvalidCommand, KnownOperation, OperationId, Rejection};
 
 #[derive(Debug)]
 enum Stage<T> {
@@ -176,16 +51,8 @@ pub struct CaseMachine<T> {
 impl<T> CaseMachine<T> {
     /// A case of which nothing is known.
     pub fn new(case_id: CaseId, limits: CaseLimits) -> Self {
-        Self {
-            case_id,
-            limits,
-            stage: Stage::Unknown,
-            memory: None,
-            waiting: VecDeque::new(),
-            arrivals: 0,
-            absent_for: 0,
-            alone: 0,
-        }
+        let (stage, waiting) = (Stage::Unknown, VecDeque::new());
+        Self { case_id, limits, stage, memory: None, waiting, arrivals: 0, absent_for: 0, alone: 0 }
     }
 
     /// A case that is taken not to exist, without a read: an `open` is on its way, and the compare-and-swap on version 0
@@ -226,11 +93,6 @@ impl<T> CaseMachine<T> {
         flight || self.waiting.iter().any(|waiting| waiting.envelope.command.operation_id() == operation_id)
     }
 
-    /// The answer to a command whose id is recorded: it needs no machine, for it can't change.
-    pub fn answer_known(known: &KnownOperation, command: &Command) -> Answer {
-        replay(known, command)
-    }
-
     /// Takes an event and appends what has to be done.
     pub fn step(
         &mut self,
@@ -263,7 +125,7 @@ impl<T> CaseMachine<T> {
         }
         // An outcome can't change, so it is answered whatever the case is doing.
         if let Known::Recorded(known) = cache.find(&self.case_id, envelope.command.operation_id()) {
-            let answer = replay(known, &envelope.command);
+            let answer = answer_known(known, &envelope.command);
             if !is_unclear || matches!(answer, Answer::Replayed(_)) {
                 return reply(envelope, answer, effects);
             }
@@ -346,18 +208,16 @@ impl<T> CaseMachine<T> {
     /// Memory follows the commit; then every reply of the chain goes out, in order.
     fn held(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
         for member in flight.members {
-            let answer = match member {
+            self.alone = self.alone.saturating_sub(1);
+            let (waiting, answer) = match member {
                 Member::Accepted(waiting, operation) => {
-                    let receipt = receipt(&operation);
+                    let answer = Answer::Applied(receipt(&operation));
                     cache.insert(&self.case_id, operation);
-                    self.alone = self.alone.saturating_sub(1);
-                    reply(waiting.envelope, Answer::Applied(receipt), effects);
-                    continue;
+                    (waiting, answer)
                 }
                 Member::Rejected(waiting, rejection) => (waiting, Answer::Rejected(rejection)),
             };
-            self.alone = self.alone.saturating_sub(1);
-            reply(answer.0.envelope, answer.1, effects);
+            reply(waiting.envelope, answer, effects);
         }
         self.memory = Some(flight.after);
         self.stage = Stage::Ready;
@@ -520,7 +380,7 @@ impl<T> CaseMachine<T> {
                 Some(sent) if known.outcome.as_ref() == Some(sent) => {
                     Answer::Applied(Receipt { command: known.command.clone(), outcome: sent.clone() })
                 }
-                _ => replay(known, &envelope.command),
+                _ => answer_known(known, &envelope.command),
             });
         }
         if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
@@ -529,27 +389,6 @@ impl<T> CaseMachine<T> {
         let was_decided = waiting.attempts > 0 || waiting.sent.is_some();
         (!was_decided && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(Trouble::Overloaded))
     }
-}
-
-/// The answer to a command whose id is recorded.
-fn replay(known: &KnownOperation, command: &Command) -> Answer {
-    match decide::replay(known, command) {
-        Ok(outcome) => Answer::Replayed(Receipt { command: known.command.clone(), outcome }),
-        Err(rejection) => Answer::Rejected(rejection),
-    }
-}
-
-fn receipt(operation: &KnownOperation) -> Receipt {
-    let outcome = operation.outcome.clone().expect("an operation that was just made has its outcome");
-    Receipt { command: operation.command.clone(), outcome }
-}
-
-/// Answers a caller; a lane learns of it before the next of its lines is looked at.
-pub(super) fn reply<T>(envelope: Envelope<T>, answer: Answer, effects: &mut Vec<CaseEffect<T>>) {
-    if let Some(lane) = &envelope.lane {
-        lane.note(&answer);
-    }
-    effects.push(CaseEffect::Reply(envelope.ticket, answer));
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! Hand-written sequences of events for one case. Tickets are numbers; case 62, reviewers 47 and 81.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::{ActorId, Case, CommandDraft, CommandName, Members, Revision, Status, Version};
+use crate::domain::{
+    ActorId, Case, Command, CommandDraft, CommandName, Members, Revision, Status, Timestamp, Version, Workflow,
+};
 
 struct Bench {
     machine: CaseMachine<u32>,

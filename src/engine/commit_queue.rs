@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use super::batch::{BatchAnswer, ChainAnswer, CommitFault};
-use super::case_machine::Verdict;
+use super::case_events::Verdict;
 use super::chain::Chain;
 use crate::domain::CaseId;
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Answer;
-use super::case_machine::{CaseEffect, CaseLimits, Waiting, reply};
+use super::case_events::{CaseEffect, CaseLimits};
 use super::chain::{AssignmentChange, Chain, Step};
+use super::waiting::{Waiting, reply};
 use crate::domain::decide::Effect;
 use crate::domain::{
     ActorId, CaseId, CaseState, Decision, KnownOperation, Operation, OperationId, Outcome, Rejection, Timestamp,

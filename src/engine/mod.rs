@@ -6,15 +6,19 @@
 
 mod answer;
 mod batch;
+mod case_events;
 mod case_machine;
 mod chain;
 mod commit_queue;
 mod flight;
 mod operation_cache;
+mod waiting;
 
 pub use answer::{Answer, Lane, Receipt, Trouble};
 pub use batch::{BatchAnswer, ChainAnswer, CommitFault, LockMode};
-pub use case_machine::{CaseEffect, CaseEvent, CaseLimits, CaseMachine, Envelope, Now, Verdict};
+pub use case_events::{CaseEffect, CaseEvent, CaseLimits, Envelope, Now, Verdict};
+pub use case_machine::CaseMachine;
 pub use chain::{AssignmentChange, Chain, Step};
 pub use commit_queue::{CommitQueue, QueueEffect, QueueEvent, QueueLimits};
 pub use operation_cache::{Known, OperationCache};
+pub use waiting::answer_known;

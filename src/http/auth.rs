@@ -17,7 +17,7 @@ use crate::domain::{ActorId, CommandName, Timestamp};
 use crate::store::{Database, StoreError};
 
 /// How long a look-up is believed. With the time of the look-up itself it stays below the promised five seconds.
-const VERIFIED_TTL: Duration = Duration::from_secs(4);
+const VERIFIED_TTL: Duration = Duration::from_secs(3);
 /// How many verified tokens are kept.
 const VERIFIED_MAX: u64 = 10_000;
 /// How long a look-up may take.
@@ -218,6 +218,7 @@ async fn look_up(database: Database, sha256: [u8; 32]) -> Result<Verified, Refus
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use actix_web::http::header::HeaderValue;
 

@@ -112,6 +112,7 @@ pub(super) fn media_type(headers: &HeaderMap, wanted: &str) -> Result<bool, Prob
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use actix_web::http::header::{HeaderName, HeaderValue};
 

@@ -138,6 +138,7 @@ pub(super) async fn fetch(exchange: &Exchange) -> Result<HttpResponse, Problem> 
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -66,6 +66,7 @@ pub(super) fn respond<T: Serialize>(data: Vec<T>, next_cursor: Option<String>) -
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -26,14 +26,24 @@ pub(super) fn health() -> HttpResponse {
 /// # Errors
 /// `draining`, `unavailable`; the member `checks` says what is wrong.
 pub(super) async fn readiness(exchange: &Exchange) -> Result<HttpResponse, Problem> {
-    let draining = *exchange.state.draining.borrow();
+    if *exchange.state.draining.borrow() {
+        let checks = json!({ "draining": true });
+        return Err(Problem::new(ProblemCode::Draining, "the server is shutting down").with("checks", checks));
+    }
     let schema = exchange.state.gateway.database().call(|store| async move {
         store.ping().await?;
         store.schema_state().await
     });
-    let schema = tokio::time::timeout(PROBE_TIMEOUT, schema).await.ok().and_then(Result::ok);
+    let schema = match tokio::time::timeout(PROBE_TIMEOUT, schema).await {
+        Ok(Ok(schema)) => Some(schema),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a probe found the database away");
+            None
+        }
+        Err(_) => None,
+    };
     let checks = json!({
-        "draining": draining,
+        "draining": false,
         "database": if schema.is_some() { "ok" } else { "unreachable" },
         "schema": match schema {
             Some(SchemaState::Current) => "current",
@@ -44,7 +54,6 @@ pub(super) async fn readiness(exchange: &Exchange) -> Result<HttpResponse, Probl
     });
     let not_ready = |code, detail: &str| Err(Problem::new(code, detail).with("checks", checks.clone()));
     match schema {
-        _ if draining => not_ready(ProblemCode::Draining, "the server is shutting down"),
         None => not_ready(ProblemCode::Unavailable, "the database can't be reached"),
         Some(SchemaState::Behind) => {
             not_ready(ProblemCode::Unavailable, "the schema is behind: run `casework migrate`")

@@ -303,7 +303,7 @@ impl From<Trouble> for Problem {
             ),
             Trouble::Internal => Self::new(
                 ProblemCode::Internal,
-                "the server found a fault of its own and recorded nothing; its log says more under this request id",
+                "the server found a fault of its own and recorded nothing; its log says more",
             ),
         }
     }
@@ -341,15 +341,15 @@ impl From<LineError> for Problem {
 /// A read that failed. The driver's words go to the log, not to the client.
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "a read failed");
         match error {
             StoreError::Unavailable { .. } => {
+                tracing::warn!(%error, "a read got no answer");
                 Self::new(ProblemCode::Unavailable, "the database can't be reached; ask again in a moment")
             }
-            StoreError::Refused { .. } | StoreError::Inconsistent { .. } => Self::new(
-                ProblemCode::Internal,
-                "the server could not read what it needs; its log says more under this request id",
-            ),
+            StoreError::Refused { .. } | StoreError::Inconsistent { .. } => {
+                tracing::error!(%error, "a read failed");
+                Self::new(ProblemCode::Internal, "the server could not read what it needs; its log says more")
+            }
         }
     }
 }
@@ -363,10 +363,7 @@ impl From<WorkflowConflict> for Problem {
             | WorkflowConflict::UnknownDefault(_)
             | WorkflowConflict::Unreadable(..) => {
                 tracing::error!(%conflict, "a stored workflow can't be used");
-                Self::new(
-                    ProblemCode::Internal,
-                    "a stored workflow can't be used; the server's log says more under this request id",
-                )
+                Self::new(ProblemCode::Internal, "a stored workflow can't be used; the server's log says more")
             }
         }
     }
@@ -383,5 +380,6 @@ pub(super) fn invalid_path_id(error: &InvalidId) -> Problem {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 #[path = "problems_tests.rs"]
 mod tests;

@@ -140,6 +140,7 @@ fn log(request: &HttpRequest, response: &HttpResponse, request_id: &str, started
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

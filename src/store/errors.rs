@@ -90,8 +90,11 @@ pub(super) fn postgres_store_error(during: &'static str, error: &tokio_postgres:
     let reason = postgres_reason(error);
     let refused = error.as_db_error().is_some_and(|db| {
         let code = db.code().code();
-        let passes = matches!(&code[..2], "08" | "53" | "57" | "40" | "55") || code == "25006";
-        db.parsed_severity() == Some(Severity::Error) && !passes
+        match db.parsed_severity() {
+            Some(Severity::Error) => !matches!(&code[..2], "08" | "53" | "57" | "40" | "55") && code != "25006",
+            // Wrong password, role or database: connecting again will not help.
+            _ => matches!(&code[..2], "28" | "3D"),
+        }
     });
     if refused { StoreError::Refused { during, reason } } else { StoreError::Unavailable { during, reason } }
 }

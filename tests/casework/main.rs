@@ -13,6 +13,7 @@
 mod support;
 
 mod case_62;
+mod command_log;
 mod crashes;
 mod failure_trace;
 mod hot_case;

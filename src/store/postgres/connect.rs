@@ -13,7 +13,8 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::store::errors::describe;
+use crate::store::StoreError;
+use crate::store::errors::{describe, postgres_store_error};
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -115,12 +116,14 @@ impl Connector {
         Ok(RawConnection { client, _driver: Driver(driver) })
     }
 
-    /// Opens a connection for Diesel. `name` is what `pg_stat_activity` shows.
-    pub(super) async fn open_diesel(&self, name: &str) -> Result<DieselConnection, diesel::ConnectionError> {
-        let failed = |error: tokio_postgres::Error| diesel::ConnectionError::BadConnection(describe(&error));
-        let (client, driver) = self.open(name).await.map_err(failed)?;
+    /// Opens a connection for Diesel. `name` is what `pg_stat_activity` shows, `during` what it is for, in words.
+    pub(super) async fn open_diesel(&self, name: &str, during: &'static str) -> Result<DieselConnection, StoreError> {
+        let opened = self.open(name).await;
+        let (client, driver) = opened.map_err(|error| postgres_store_error(during, &error))?;
         let driver = Driver(driver);
-        Ok(DieselConnection { connection: AsyncPgConnection::try_from(client).await?, driver })
+        let connection = AsyncPgConnection::try_from(client).await;
+        let connection = connection.map_err(|error| StoreError::Unavailable { during, reason: describe(&error) })?;
+        Ok(DieselConnection { connection, driver })
     }
 
     async fn open(&self, name: &str) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {

@@ -11,8 +11,8 @@ use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
 use super::connect::Connector;
 use super::pool::{Pool, within};
-use crate::store::errors::{describe, diesel_store_error};
-use crate::store::schema_state::{compare, embedded_versions};
+use crate::store::errors::diesel_store_error;
+use crate::store::schema_state::{Embedded, compare, embedded, name_of};
 use crate::store::{SchemaState, StoreError};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
@@ -40,15 +40,19 @@ pub(super) async fn schema_state(pool: &Pool) -> Result<SchemaState, StoreError>
         Ok(Vec::<VersionRow>::new())
     };
     let applied: Vec<String> = lease.finish(applied)?.into_iter().map(|row| row.version).collect();
-    let embedded = embedded_versions(MigrationSource::<Pg>::migrations(&MIGRATIONS)).map_err(refused)?;
-    Ok(compare(&embedded, &applied))
+    Ok(compare(&all_embedded()?, &applied))
+}
+
+fn all_embedded() -> Result<Vec<Embedded>, StoreError> {
+    embedded(MigrationSource::<Pg>::migrations(&MIGRATIONS)).map_err(refused)
 }
 
 /// See [`Store::schema_migrate`](crate::store::Store::schema_migrate).
 pub(super) async fn schema_migrate(connector: Connector) -> Result<Vec<String>, StoreError> {
     run(connector, |harness| {
         let versions = harness.run_pending_migrations(MIGRATIONS).map_err(|error| refused(error.to_string()))?;
-        Ok(versions.iter().map(ToString::to_string).collect())
+        let embedded = all_embedded()?;
+        Ok(versions.iter().map(|version| name_of(&embedded, &version.to_string())).collect())
     })
     .await
 }
@@ -60,7 +64,7 @@ pub(super) async fn schema_revert(connector: Connector) -> Result<Option<String>
             return Ok(None);
         }
         let version = harness.revert_last_migration(MIGRATIONS).map_err(|error| refused(error.to_string()))?;
-        Ok(Some(version.to_string()))
+        Ok(Some(name_of(&all_embedded()?, &version.to_string())))
     })
     .await
 }
@@ -78,12 +82,7 @@ async fn run<T: Send + 'static>(
         let runtime = builder.worker_threads(1).thread_name("casework-migrate").enable_all().build();
         let runtime = runtime.map_err(|error| refused(error.to_string()))?;
         runtime.block_on(async move {
-            let unavailable = |error: &diesel::ConnectionError| StoreError::Unavailable {
-                during: MIGRATING,
-                reason: describe(error),
-            };
-            let opened = connector.open_diesel("casework-migrate").await;
-            let (mut connection, driver) = opened.map_err(|error| unavailable(&error))?.into_parts();
+            let (mut connection, driver) = connector.open_diesel("casework-migrate", MIGRATING).await?.into_parts();
             let locked = connection.batch_execute(LOCK).await;
             locked.map_err(|error| diesel_store_error(MIGRATING, &error, driver.is_finished()))?;
             // The session's end gives the lock back.

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connect::{Connector, DieselConnection};
 use crate::store::StoreError;
-use crate::store::errors::{describe, diesel_store_error};
+use crate::store::errors::diesel_store_error;
 
 /// How many connections there are at most. Too few: reads wait for each other; too many: the server's memory.
 const CONNECTIONS_MAX: usize = 8;
@@ -69,8 +69,7 @@ impl Pool {
     }
 
     async fn open(&self, during: &'static str) -> Result<DieselConnection, StoreError> {
-        let failed = |error: diesel::ConnectionError| StoreError::Unavailable { during, reason: describe(&error) };
-        let mut connection = self.connector.open_diesel("casework-reader").await.map_err(failed)?;
+        let mut connection = self.connector.open_diesel("casework-reader", during).await?;
         let set = connection.diesel().batch_execute(SESSION_SETTINGS).await;
         set.map_err(|error| diesel_store_error(during, &error, connection.is_closed()))?;
         Ok(connection)

@@ -14,7 +14,7 @@ use super::rows::{TokenRow, WorkflowRow};
 use super::schema::{api_tokens, workflows};
 use crate::domain::Timestamp;
 use crate::store::errors::{TransactionError, sqlite_store_error};
-use crate::store::schema_state::{compare, embedded_versions};
+use crate::store::schema_state::{Embedded, compare, embedded, name_of};
 use crate::store::{SchemaState, StoreError, StoredWorkflow, TokenRecord};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
@@ -39,15 +39,19 @@ pub(super) fn schema_state(connection: &mut SqliteConnection) -> Result<SchemaSt
         true => Vec::new(),
         false => texts("SELECT version AS value FROM __diesel_schema_migrations")?,
     };
-    let embedded = embedded_versions(MigrationSource::<Sqlite>::migrations(&MIGRATIONS)).map_err(refused)?;
-    Ok(compare(&embedded, &applied))
+    Ok(compare(&all_embedded()?, &applied))
+}
+
+fn all_embedded() -> Result<Vec<Embedded>, StoreError> {
+    embedded(MigrationSource::<Sqlite>::migrations(&MIGRATIONS)).map_err(refused)
 }
 
 /// See [`Store::schema_migrate`](crate::store::Store::schema_migrate).
 pub(super) fn schema_migrate(connection: &mut SqliteConnection) -> Result<Vec<String>, StoreError> {
     alone(connection, |connection| {
         let versions = connection.run_pending_migrations(MIGRATIONS).map_err(|error| refused(error.to_string()))?;
-        Ok(versions.iter().map(ToString::to_string).collect())
+        let embedded = all_embedded()?;
+        Ok(versions.iter().map(|version| name_of(&embedded, &version.to_string())).collect())
     })
 }
 
@@ -58,7 +62,7 @@ pub(super) fn schema_revert(connection: &mut SqliteConnection) -> Result<Option<
             return Ok(None);
         }
         let version = connection.revert_last_migration(MIGRATIONS).map_err(|error| refused(error.to_string()))?;
-        Ok(Some(version.to_string()))
+        Ok(Some(name_of(&all_embedded()?, &version.to_string())))
     })
 }
 

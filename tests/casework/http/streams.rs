@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Desk, new_id};
+use crate::http::SOON;
 use crate::support::database::TestDatabase;
+use crate::support::postgres::PrivateServer;
+use crate::support::wait::eventually_async;
 
 /// The sending half of an open stream.
 pub(super) type Lines = mpsc::UnboundedSender<Bytes>;
@@ -164,6 +167,39 @@ on_both_databases! {
     async fn lines_of_a_case_run_in_order_and_answers_come_in_input_order(database: &TestDatabase) {
         check_order(database).await;
     }
+}
+
+/// A line without a final answer: those behind it, of the same case, are not run on this stream any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_behind_an_unclear_one_are_not_run() {
+    let server = PrivateServer::start();
+    let database = server.database();
+    let desk = Desk::open_at(database.url(), &[]);
+    desk.open_case("62").await;
+    desk.open_case("63").await;
+    let note = |case_id| line(case_id, "note", json!({"reason": "Seen."}));
+    let (lines, mut answers) = open_stream(&desk, &desk.clerk).await;
+    assert_eq!(exchange(&lines, &mut answers, &note("62")).await["status"], 200);
+    server.stop_immediate();
+    let unclear = note("62");
+    let answer = exchange(&lines, &mut answers, &unclear).await;
+    assert_eq!((&answer["status"], &answer["problem"]["code"]), (&json!(503), &json!("unavailable")));
+    assert_eq!(answer["problem"]["reuse_key"], true);
+    server.start_again();
+    eventually_async(SOON, "commands are applied again", async || {
+        desk.send("63", "note", json!({"reason": "Seen."}), &desk.clerk).await.status == 200
+    })
+    .await;
+    let behind = note("62");
+    let answer = exchange(&lines, &mut answers, &behind).await;
+    assert_eq!((&answer["status"], &answer["problem"]["code"]), (&json!(503), &json!("unavailable")));
+    assert_eq!(exchange(&lines, &mut answers, &note("63")).await["status"], 200);
+    drop(lines);
+    assert_eq!(answers.next().await, None);
+    let again = post(&desk, &[unclear.to_string(), behind.to_string()], &desk.clerk).await;
+    let statuses: Vec<&Value> = again.iter().map(|answer| &answer["status"]).collect();
+    assert_eq!(statuses, [200, 200]);
+    assert_eq!(again[1]["replayed"], false);
 }
 
 async fn check_order(database: &TestDatabase) {

@@ -108,7 +108,7 @@ fn committers_do_not_deadlock_each_other() {
             let (names, mut writer) = (names.clone(), fixture.store.writer_open(&format!("n{node}")).await.unwrap());
             tasks.push(tokio::spawn(async move {
                 let mut versions = vec![0; names.len()];
-                for _ in 0..60 {
+                for _ in 0..25 {
                     let batch: Vec<_> = names
                         .iter()
                         .zip(&versions)
@@ -130,7 +130,7 @@ fn committers_do_not_deadlock_each_other() {
         for task in tasks {
             task.await.unwrap();
         }
-        assert!(database.count("operations") > 1_000);
+        assert!(database.count("operations") > 500);
         assert_books_balance(&database);
     });
 }

@@ -6,6 +6,7 @@ use casework::store::{SchemaState, StoreError};
 
 use super::fixture::{Fixture, open, store_at};
 use crate::support::database::{TestDatabase, block_on};
+use crate::support::postgres;
 
 /// The constraints that carry a promise, by name, in both databases.
 const CONSTRAINTS: &[&str] = &[
@@ -41,7 +42,7 @@ on_both_databases! {
         let store = store_at(database.url());
         assert_eq!(store.schema_state().await.unwrap(), SchemaState::Behind);
         let names = store.schema_migrate().await.unwrap();
-        assert_eq!(names.len(), 3);
+        assert_eq!(names, ["0001_tables", "0002_hand_edits", "0003_api_tokens"]);
         assert_eq!(store.schema_state().await.unwrap(), SchemaState::Current);
         assert_eq!(store.schema_migrate().await.unwrap(), Vec::<String>::new());
         for name in names.iter().rev() {
@@ -108,6 +109,8 @@ fn a_database_that_is_away_is_unavailable_and_a_wrong_url_refused() {
         assert!(matches!(nobody.ping().await.unwrap_err(), StoreError::Unavailable { .. }));
         assert!(matches!(nobody.writer_open("n").await.err().unwrap(), StoreError::Unavailable { .. }));
         assert!(matches!(nobody.schema_migrate().await.unwrap_err(), StoreError::Unavailable { .. }));
+        let unknown = postgres::with_database_name(postgres::shared_server_url(), "no_such_database");
+        assert!(matches!(store_at(&unknown).ping().await.unwrap_err(), StoreError::Refused { .. }));
         let nowhere = store_at("sqlite:/nonexistent-folder/casework.db");
         assert!(matches!(nowhere.ping().await.unwrap_err(), StoreError::Unavailable { .. }));
         let url: casework::store::DatabaseUrl = "postgres://host/x?sslmode=nonsense".parse().unwrap();

@@ -1,0 +1,55 @@
+//! A command on its way through a case machine, and how it is answered.
+//!
+//! Owns what is remembered of a command between its tries. A lane learns of an answer here, before the next of its lines is
+//! looked at.
+
+use std::sync::Arc;
+
+use super::answer::{Answer, Receipt};
+use super::case_events::{CaseEffect, Envelope};
+use crate::domain::{Command, KnownOperation, decide};
+
+/// A command that waits to be decided.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) arrival: u64,
+    pub(super) envelope: Envelope<T>,
+    /// How often it was decided and missed.
+    pub(super) attempts: u32,
+    /// What the database said of its id.
+    pub(super) lookup: LookUp,
+    /// The outcome that was sent when the commit became unclear: if it is found, it was ours.
+    pub(super) sent: Option<Arc<str>>,
+}
+
+/// What the database said of an id that memory can't tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LookUp {
+    /// Not asked yet, or found (then the cache has it, or is asked again).
+    Needed,
+    /// Being asked.
+    Asked,
+    /// Not recorded, as of the state in memory or later: the compare-and-swap covers the rest.
+    Absent,
+}
+
+/// The answer to a command whose id is recorded: it needs no machine, for it can't change.
+pub fn answer_known(known: &KnownOperation, command: &Command) -> Answer {
+    match decide::replay(known, command) {
+        Ok(outcome) => Answer::Replayed(Receipt { command: known.command.clone(), outcome }),
+        Err(rejection) => Answer::Rejected(rejection),
+    }
+}
+
+pub(super) fn receipt(operation: &KnownOperation) -> Receipt {
+    let outcome = operation.outcome.clone().expect("an operation that was just made has its outcome");
+    Receipt { command: operation.command.clone(), outcome }
+}
+
+/// Answers a caller; a lane learns of it before the next of its lines is looked at.
+pub(super) fn reply<T>(envelope: Envelope<T>, answer: Answer, effects: &mut Vec<CaseEffect<T>>) {
+    if let Some(lane) = &envelope.lane {
+        lane.note(&answer);
+    }
+    effects.push(CaseEffect::Reply(envelope.ticket, answer));
+}

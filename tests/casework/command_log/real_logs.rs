@@ -1,0 +1,146 @@
+//! The recorded logs and their storms: every outcome as expected, the final table equal, `verify` clean; on both
+//! databases, from file and over HTTP.
+
+use std::path::Path;
+
+use super::{migrate, verify};
+use crate::support::cli::{CliOutput, casework};
+use crate::support::data::{RecordedLog, gzipped_lines, recorded_log};
+use crate::support::database::TestDatabase;
+use crate::support::long_tests_wanted;
+use crate::support::server::ServerOptions;
+use crate::support::token::issue_token;
+
+/// What becomes of the commands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// `replay --database`.
+    File,
+    /// `replay --url`, as NDJSON to a running server.
+    Http,
+}
+
+#[track_caller]
+fn replay(database: &TestDatabase, way: Way, file: &Path, log: &RecordedLog, further: &[&str]) -> CliOutput {
+    let path = |path: &Path| path.to_str().expect("a path in the project's language").to_owned();
+    let mut arguments = vec!["replay".to_owned(), path(file), "--json".to_owned()];
+    arguments.extend(further.iter().map(|argument| (*argument).to_owned()));
+    if way == Way::File {
+        arguments.extend(["--database".to_owned(), database.url().to_owned()]);
+        arguments.extend(["--workflow".to_owned(), path(&log.workflow)]);
+        return casework(arguments);
+    }
+    let server = ServerOptions::new(database.url()).argument("--workflow").argument(&log.workflow).start();
+    let token = issue_token(database.url(), "replayer", &["proxy"]);
+    arguments.extend(["--url".to_owned(), server.url().to_owned(), "--token".to_owned(), token.token]);
+    casework(arguments)
+}
+
+#[track_caller]
+fn check_final_table(database: &TestDatabase, log: &RecordedLog) {
+    let mut expected: Vec<Vec<String>> = gzipped_lines(&log.final_table)
+        .iter()
+        .skip(1)
+        .map(|line| line.split('\t').map(str::to_owned).collect())
+        .collect();
+    expected.sort();
+    let mut rows = database.sql(
+        "SELECT case_id, revision, status, (SELECT count(*) FROM assignments a WHERE a.case_id = c.case_id) FROM cases c",
+    );
+    rows.sort();
+    assert_eq!(rows.len(), expected.len(), "as many cases as in the final table");
+    let different = rows.iter().zip(&expected).find(|(row, expected)| row != expected);
+    assert_eq!(different, None, "the first case that differs from the final table");
+}
+
+/// The log itself: every line applied. Then its storm into another database: every line's outcome as expected.
+#[track_caller]
+fn check_log(name: &str, lines: u64, way: Way, further: &[&str], fresh: fn() -> TestDatabase) {
+    let Some(log) = recorded_log(name) else { return };
+    let database = fresh();
+    migrate(&database);
+    let report = replay(&database, way, &log.commands, &log, further).expect_success().json();
+    assert_eq!((&report["lines"], &report["applied"]), (&lines.into(), &lines.into()), "{report}");
+    check_final_table(&database, &log);
+    assert_eq!(verify(&database).expect_success().json()["operations"], lines);
+
+    let database = fresh();
+    migrate(&database);
+    let expected = log.storm_expected.to_str().expect("a path in the project's language");
+    let further = [further, &["--expect", expected]].concat();
+    let report = replay(&database, way, &log.storm, &log, &further).expect_success().json();
+    assert_eq!(report["applied"], lines, "{report}");
+    check_final_table(&database, &log);
+    assert_eq!(verify(&database).expect_success().json()["operations"], lines);
+}
+
+/// The large log takes minutes in a build without optimisation.
+fn is_too_slow() -> bool {
+    let is_slow = cfg!(debug_assertions) && !long_tests_wanted();
+    if is_slow {
+        eprintln!("NOT RUN: the large log needs an optimised build, or --long");
+    }
+    is_slow
+}
+
+mod heavy {
+    use super::*;
+
+    #[test]
+    fn receipt_and_its_storm_on_sqlite_from_file() {
+        check_log("receipt", 12_443, Way::File, &[], TestDatabase::sqlite);
+    }
+
+    #[test]
+    fn receipt_and_its_storm_on_postgres_from_file() {
+        check_log("receipt", 12_443, Way::File, &[], TestDatabase::postgres);
+    }
+
+    #[test]
+    fn receipt_and_its_storm_on_sqlite_over_http() {
+        check_log("receipt", 12_443, Way::Http, &[], TestDatabase::sqlite);
+    }
+
+    #[test]
+    fn receipt_and_its_storm_on_postgres_over_http() {
+        check_log("receipt", 12_443, Way::Http, &[], TestDatabase::postgres);
+    }
+
+    #[test]
+    fn receipt_and_its_storm_one_command_at_a_time_on_sqlite() {
+        check_log("receipt", 12_443, Way::File, &["--concurrency", "1"], TestDatabase::sqlite);
+    }
+
+    #[test]
+    fn receipt_and_its_storm_one_command_at_a_time_on_postgres() {
+        check_log("receipt", 12_443, Way::File, &["--concurrency", "1"], TestDatabase::postgres);
+    }
+
+    #[test]
+    fn domestic_and_its_storm_on_sqlite_from_file() {
+        if !is_too_slow() {
+            check_log("domestic", 109_414, Way::File, &[], TestDatabase::sqlite);
+        }
+    }
+
+    #[test]
+    fn domestic_and_its_storm_on_postgres_from_file() {
+        if !is_too_slow() {
+            check_log("domestic", 109_414, Way::File, &[], TestDatabase::postgres);
+        }
+    }
+
+    #[test]
+    fn domestic_and_its_storm_on_sqlite_over_http() {
+        if !is_too_slow() {
+            check_log("domestic", 109_414, Way::Http, &[], TestDatabase::sqlite);
+        }
+    }
+
+    #[test]
+    fn domestic_and_its_storm_on_postgres_over_http() {
+        if !is_too_slow() {
+            check_log("domestic", 109_414, Way::Http, &[], TestDatabase::postgres);
+        }
+    }
+}
