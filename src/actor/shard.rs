@@ -154,7 +154,9 @@ impl CaseShard {
         if let Some(answer) = answer {
             return turn_away(envelope, answer);
         }
-        if !self.make_room() {
+        // A line of a stream is never overloaded: it may pass the cap, by no more cases than commands are admitted, and the
+        // next arrivals bring memory back below it.
+        if !self.make_room() && envelope.lane.is_none() {
             return turn_away(envelope, Answer::Unsettled(Trouble::Overloaded));
         }
         if brings_case(&envelope.command) {

@@ -259,6 +259,15 @@ impl RawConnection {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
+    /// Whether something came back that was not read yet. Does not wait.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("a socket can be told not to block");
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("a socket can be told to block");
+        peeked.is_ok_and(|bytes| bytes > 0)
+    }
+
     /// Reads until the server closes the connection.
     #[must_use]
     pub fn read_to_end(&mut self) -> Vec<u8> {
