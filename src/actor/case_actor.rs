@@ -11,7 +11,7 @@ use actix::{Actor, Context, Handler, Message};
 
 use super::shard::ShardContext;
 use super::ticket::Ticket;
-use crate::domain::CaseId;
+use crate::domain::{CaseId, OperationId};
 use crate::engine::{CaseEffect, CaseEvent, CaseMachine};
 
 /// What the shard keeps of a case and its actor works on; both live on one arbiter.
@@ -75,6 +75,19 @@ impl Handler<HandleEvent> for CaseActor {
         for effect in effects {
             self.perform(effect);
         }
+    }
+}
+
+/// Asks whether a command under this id waits or is in flight.
+#[derive(Message)]
+#[rtype(result = "bool")]
+pub(super) struct IsWaiting(pub(super) OperationId);
+
+impl Handler<IsWaiting> for CaseActor {
+    type Result = bool;
+
+    fn handle(&mut self, IsWaiting(operation_id): IsWaiting, _: &mut Self::Context) -> bool {
+        self.cell.machine.borrow().is_pending(operation_id)
     }
 }
 

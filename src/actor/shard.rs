@@ -10,12 +10,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use actix::dev::SendError;
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
 use lru::LruCache;
 use tokio::sync::mpsc;
 use tracing::error;
 
-use super::case_actor::{CaseActor, CaseCell, HandleEvent};
+use super::case_actor::{CaseActor, CaseCell, HandleEvent, IsWaiting};
 use super::gateway::GatewayOptions;
 use super::reader::{ReadAnswer, ReadKind, ReadRequest};
 use super::ticket::{Ticket, turn_away};
@@ -357,15 +357,20 @@ impl Handler<ReadAnswer> for CaseShard {
 pub(super) struct IsPending(pub(super) CaseId, pub(super) OperationId);
 
 impl Handler<IsPending> for CaseShard {
-    type Result = bool;
+    type Result = ResponseFuture<bool>;
 
-    fn handle(&mut self, IsPending(case_id, operation_id): IsPending, _: &mut Self::Context) -> bool {
-        match self.cases.peek(&case_id) {
-            Some(Entry::Kept { cell, .. }) => cell.queued.get() > 0 || cell.machine.borrow().is_pending(operation_id),
+    fn handle(&mut self, IsPending(case_id, operation_id): IsPending, _: &mut Self::Context) -> Self::Result {
+        let is_pending = match self.cases.peek(&case_id) {
+            // What is in the mailbox counts as well, so the question goes the same way.
+            Some(Entry::Kept { actor: Some(actor), .. }) => {
+                let answer = actor.send(IsWaiting(operation_id));
+                return Box::pin(async move { answer.await.unwrap_or(false) });
+            }
             Some(Entry::Arriving { waiting, .. }) => {
                 waiting.iter().any(|envelope| envelope.command.operation_id() == operation_id)
             }
-            None => false,
-        }
+            Some(Entry::Kept { actor: None, .. }) | None => false,
+        };
+        Box::pin(std::future::ready(is_pending))
     }
 }

@@ -215,10 +215,13 @@ impl CommitQueue {
         effects.push(QueueEffect::Settle(queued.chain.case_id, verdict));
     }
 
-    /// The whole transaction is run again, a bounded number of times.
+    /// The whole transaction is run again, a bounded number of times, without the chains whose deadline has passed.
     fn pause(&mut self, batch: Vec<Queued>, retries: u32, now: Duration, effects: &mut Vec<QueueEffect>) {
-        if retries >= self.limits.retries_max {
-            return settle_batch(batch, Verdict::Contention, effects);
+        let is_last = retries >= self.limits.retries_max;
+        let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| !is_last && now < queued.deadline);
+        settle_batch(late, Verdict::Contention, effects);
+        if batch.is_empty() {
+            return;
         }
         let until = now + self.jittered(self.limits.retry_pause, retries + 1);
         self.stage = Stage::Pausing { batch, retries: retries + 1, until };

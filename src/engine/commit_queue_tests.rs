@@ -174,6 +174,24 @@ fn a_deadlock_runs_the_whole_batch_again_a_bounded_number_of_times() {
 }
 
 #[test]
+fn a_deadlock_is_not_retried_past_the_deadline() {
+    let mut bench = Bench::new();
+    bench.enqueue(9);
+    bench.enqueue(1);
+    bench.millis = 5_000;
+    bench.enqueue(2);
+    bench.queue.waiting[1].deadline = Duration::from_secs(60);
+    bench.settled(&[Held]);
+    bench.seen();
+    bench.millis = 31_000;
+    bench.fault(CommitFault::Retry);
+    assert_eq!(bench.seen(), ["001 Contention", "wake"]);
+    bench.millis = 32_000;
+    bench.event(QueueEvent::Woken);
+    assert_eq!(bench.seen(), ["commit 002"]);
+}
+
+#[test]
 fn an_unclear_commit_is_fenced_before_anything_is_concluded() {
     for answer in [Err(CommitFault::Unclear), Ok(BatchAnswer::Fenced)] {
         let mut bench = Bench::new();

