@@ -54,8 +54,21 @@ pub(super) fn report(error: &anyhow::Error) -> ExitCode {
     }
     let exit = error.chain().find_map(exit_of).unwrap_or(Exit::Failure);
     // Standard error may be closed as well; the code still tells.
-    let _ = writeln!(io::stderr(), "error: {error:#}");
+    let _ = writeln!(io::stderr(), "error: {error:#}{}", advice(error));
     exit.into()
+}
+
+/// What to do next, where the error itself can't know that it came from a command.
+fn advice(error: &anyhow::Error) -> &'static str {
+    let is_away = |error: &StoreError| matches!(error, StoreError::Unavailable { .. });
+    let is_away = error.chain().any(|cause| match cause.downcast_ref::<WorkflowConflict>() {
+        Some(WorkflowConflict::Store(error)) => is_away(error),
+        _ => match cause.downcast_ref::<ExportError>() {
+            Some(ExportError::Store(error)) => is_away(error),
+            _ => cause.downcast_ref::<StoreError>().is_some_and(is_away),
+        },
+    });
+    if is_away { "; check --database, and try again when it can be reached" } else { "" }
 }
 
 fn exit_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {

@@ -55,6 +55,11 @@ pub(super) struct ReplayArgs {
 }
 
 pub(super) fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
+    let is_input = |path: &Path| path == Path::new("-");
+    if is_input(&args.log) && args.expect.as_deref().is_some_and(is_input) {
+        let message = "standard input can't be the log and the expected outcomes at once; give one of them as a file";
+        return Err(CliError::new(Exit::Usage, message).into());
+    }
     super::block_on(async {
         let expectations = args.expect.as_deref().map(read_expectations).transpose()?;
         let input = open_input(&args.log)?;

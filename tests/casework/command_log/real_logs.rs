@@ -2,14 +2,17 @@
 //! databases, from file and over HTTP.
 
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use super::{migrate, verify};
-use crate::support::cli::{CliOutput, casework};
+use crate::support::cli::{CliOutput, casework, casework_command};
 use crate::support::data::{RecordedLog, gzipped_lines, recorded_log};
 use crate::support::database::TestDatabase;
 use crate::support::long_tests_wanted;
 use crate::support::server::ServerOptions;
 use crate::support::token::issue_token;
+use crate::support::wait::eventually;
 
 /// What becomes of the commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,6 +117,34 @@ mod heavy {
     #[test]
     fn receipt_and_its_storm_one_command_at_a_time_on_postgres() {
         check_log("receipt", 12_443, Way::File, &["--concurrency", "1"], TestDatabase::postgres);
+    }
+
+    on_both_databases! {
+        /// The client resends what has no clear answer, in order, under the same ids.
+        async fn a_server_killed_under_a_replay_loses_nothing(database: &TestDatabase) {
+            let Some(log) = recorded_log("receipt") else { return };
+            migrate(database);
+            let mut server =
+                ServerOptions::new(database.url()).argument("--workflow").argument(&log.workflow).start();
+            let token = issue_token(database.url(), "replayer", &["proxy"]);
+            let mut replay = casework_command();
+            replay.arg("replay").arg(&log.storm).arg("--json").args(["--url", server.url(), "--token", &token.token]);
+            let replay = replay.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            for operations in [1_000, 4_000, 8_000] {
+                eventually(Duration::from_secs(240), "the replay goes on", || database.count("operations") > operations);
+                server.kill_9();
+                server.start_again();
+            }
+            let output = replay.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            // An answer that was lost comes back as a replay.
+            let count = |member: &str| report[member].as_u64().unwrap();
+            assert_eq!((count("lines"), count("applied") + count("replayed")), (13_437, 13_065), "{report}");
+            assert!(report["retries"].as_u64().unwrap() > 0, "{report}");
+            check_final_table(database, &log);
+            assert_eq!(verify(database).expect_success().json()["operations"], 12_443);
+        }
     }
 
     #[test]
