@@ -24,14 +24,15 @@ use super::ticket::{Ticket, turn_away};
 use super::workflows::WorkflowRegistry;
 use crate::domain::{CaseId, Command, InvalidCommand, OperationId, Rejection, Timestamp, Workflow};
 use crate::engine::{Answer, Envelope, Lane, Trouble};
-use crate::store::{Database, StoreError};
+use crate::store::{Database, DatabaseKind, StoreError};
 
 /// The bounds of a gateway. Every queue behind it is bounded by them.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
     /// Under which name this process records its writers. One name, one running process.
     pub node: String,
-    /// How many shards (arbiters, each with a committing connection) share the cases.
+    /// How many shards (arbiters, each with a committing connection) share the cases. On SQLite there is always one: a
+    /// file has one writer, and two queues before it would only halve its batches.
     pub shards: usize,
     /// Commands that may be admitted at once, over all cases.
     pub commands_max: usize,
@@ -113,14 +114,18 @@ impl CommandGateway {
     pub async fn start(
         database: Database,
         workflows: WorkflowRegistry,
-        options: GatewayOptions,
+        mut options: GatewayOptions,
     ) -> Result<Self, StoreError> {
+        options.shards = match database.store().kind() {
+            DatabaseKind::Sqlite => 1,
+            DatabaseKind::Postgres => options.shards.max(1),
+        };
         let node = options.node.clone();
         database.call(move |store| async move { store.writers_fence(&node).await }).await?;
         let epoch = Instant::now();
         let reads = reader::start(database.clone(), workflows.clone());
         let mut shards = Vec::new();
-        for _ in 0..options.shards.max(1) {
+        for _ in 0..options.shards {
             let node = options.node.clone();
             let writer = database.call(move |store| async move { store.writer_open(&node).await }).await?;
             let (commits, events) = mpsc::channel(options.commands_max.max(1));
@@ -141,6 +146,9 @@ impl CommandGateway {
 
     /// Sends a command to its case. A full queue answers `overloaded` at once.
     pub fn submit(&self, submission: Submission) -> PendingAnswer {
+        if self.is_draining() {
+            return Self::refuse(submission, Trouble::Draining);
+        }
         match self.0.admission.clone().try_acquire_owned() {
             Ok(admitted) => self.admit(submission, admitted),
             Err(_) => Self::refuse(submission, Trouble::Overloaded),

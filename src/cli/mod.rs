@@ -53,7 +53,8 @@ pub fn main() -> ExitCode {
     // TLS needs a provider before the first connection; a second call finds it there.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
-    log::start(&cli.log, "warn");
+    // What a client sends that is no HTTP is its fault, and no error of ours to log.
+    log::start(&cli.log, "warn,actix_http=off");
     let result = match cli.command {
         CliCommand::Serve(args) => serve::run(args),
         CliCommand::Replay(args) => replay::run(args),
