@@ -77,13 +77,21 @@ fn check_log(name: &str, lines: u64, way: Way, further: &[&str], fresh: fn() -> 
     assert_eq!(verify(&database).expect_success().json()["operations"], lines);
 }
 
-/// The large log takes minutes in a build without optimisation.
-fn is_too_slow() -> bool {
-    let is_slow = cfg!(debug_assertions) && !long_tests_wanted();
-    if is_slow {
-        eprintln!("NOT RUN: the large log needs an optimised build, or --long");
+/// When the large log is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// In every run; in a build without optimisation it takes minutes, and runs with `--long`.
+    Always,
+    /// With `--long`: each way and each database has its turn in every run, not each pair of them.
+    Long,
+}
+
+fn domestic(when: When, way: Way, database: fn() -> TestDatabase) {
+    if !long_tests_wanted() && (when == When::Long || cfg!(debug_assertions)) {
+        eprintln!("NOT RUN: the large log in this way needs --long (and an optimised build)");
+        return;
     }
-    is_slow
+    check_log("domestic", 109_414, way, &[], database);
 }
 
 mod heavy {
@@ -149,29 +157,21 @@ mod heavy {
 
     #[test]
     fn domestic_and_its_storm_on_sqlite_from_file() {
-        if !is_too_slow() {
-            check_log("domestic", 109_414, Way::File, &[], TestDatabase::sqlite);
-        }
+        domestic(When::Long, Way::File, TestDatabase::sqlite);
     }
 
     #[test]
     fn domestic_and_its_storm_on_postgres_from_file() {
-        if !is_too_slow() {
-            check_log("domestic", 109_414, Way::File, &[], TestDatabase::postgres);
-        }
+        domestic(When::Always, Way::File, TestDatabase::postgres);
     }
 
     #[test]
     fn domestic_and_its_storm_on_sqlite_over_http() {
-        if !is_too_slow() {
-            check_log("domestic", 109_414, Way::Http, &[], TestDatabase::sqlite);
-        }
+        domestic(When::Always, Way::Http, TestDatabase::sqlite);
     }
 
     #[test]
     fn domestic_and_its_storm_on_postgres_over_http() {
-        if !is_too_slow() {
-            check_log("domestic", 109_414, Way::Http, &[], TestDatabase::postgres);
-        }
+        domestic(When::Long, Way::Http, TestDatabase::postgres);
     }
 }
