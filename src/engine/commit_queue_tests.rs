@@ -35,6 +35,16 @@ impl Bench {
         self.event(QueueEvent::Answered(Ok(BatchAnswer::Settled(answers.to_vec()))));
     }
 
+    /// A case that is locked so often that it gets a connection which waits.
+    fn lock_out(&mut self, n: usize) {
+        self.enqueue(n);
+        for _ in 0..self.queue.limits.locked_tries_max {
+            self.settled(&[Locked]);
+            self.millis += 1_000;
+            self.event(QueueEvent::Woken);
+        }
+    }
+
     fn fault(&mut self, fault: CommitFault) {
         self.event(QueueEvent::Answered(Err(fault)));
     }
@@ -91,12 +101,7 @@ fn a_batch_has_a_cap_and_the_rest_follows() {
 #[test]
 fn a_locked_case_waits_apart_and_holds_up_nobody() {
     let mut bench = Bench::new();
-    bench.enqueue(1);
-    for _ in 0..3 {
-        bench.settled(&[Locked]);
-        bench.millis += 1_000;
-        bench.event(QueueEvent::Woken);
-    }
+    bench.lock_out(1);
     let seen = bench.seen();
     assert_eq!(seen.iter().filter(|word| *word == "commit 001").count(), 3);
     assert_eq!(seen.last().map(String::as_str), Some("wait for 001"));
@@ -111,12 +116,7 @@ fn a_locked_case_waits_apart_and_holds_up_nobody() {
 #[test]
 fn a_case_that_stays_locked_until_its_deadline_is_contention() {
     let mut bench = Bench::new();
-    bench.enqueue(1);
-    for _ in 0..3 {
-        bench.settled(&[Locked]);
-        bench.millis += 1_000;
-        bench.event(QueueEvent::Woken);
-    }
+    bench.lock_out(1);
     bench.event(QueueEvent::PatientAnswered(case_id(1), Err(CommitFault::Locked)));
     assert_eq!(bench.seen().last().map(String::as_str), Some("wait for 001"), "the deadline is not there yet");
     bench.millis = 31_000;
@@ -229,12 +229,7 @@ fn while_the_fence_can_not_be_raised_new_chains_fail_clearly() {
 #[test]
 fn a_patient_connection_that_becomes_unclear_is_fenced_too() {
     let mut bench = Bench::new();
-    bench.enqueue(1);
-    for _ in 0..3 {
-        bench.settled(&[Locked]);
-        bench.millis += 1_000;
-        bench.event(QueueEvent::Woken);
-    }
+    bench.lock_out(1);
     bench.seen();
     bench.event(QueueEvent::PatientAnswered(case_id(1), Err(CommitFault::Unclear)));
     bench.event(QueueEvent::PatientFenceFailed(case_id(1)));
