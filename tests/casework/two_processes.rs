@@ -64,8 +64,10 @@ mod heavy {
         let database = TestDatabase::postgres();
         let token = make_ready(&database);
         let (a, b) = (ServerProcess::start(database.url()), ServerProcess::start(database.url()));
+        // A fifth of it where the program was built without optimisation, as for a quick look.
+        let commands = if long_tests_wanted() || !cfg!(debug_assertions) { 20_000 } else { 4_000 };
         let senders = [Sender::new(a.url(), &token), Sender::new(b.url(), &token)];
-        let storm = Arc::new(Storm::new(if long_tests_wanted() { 20_000 } else { 4_000 }, senders));
+        let storm = Arc::new(Storm::new(commands, senders));
         let mut dice = Dice::seeded();
         let edits = block_on(async {
             storm.senders[0].open_cases(&storm.cases).await;
