@@ -87,8 +87,11 @@ enum When {
 }
 
 fn domestic(when: When, way: Way, database: fn() -> TestDatabase) {
+    use std::io::Write as _;
+
     if !long_tests_wanted() && (when == When::Long || cfg!(debug_assertions)) {
-        eprintln!("NOT RUN: the large log in this way needs --long (and an optimised build)");
+        // Not `eprintln!`: the test runner captures that and shows it only for failures.
+        let _ = writeln!(std::io::stderr(), "NOT RUN: the large log in this way needs --long (and an optimised build)");
         return;
     }
     check_log("domestic", 109_414, way, &[], database);
