@@ -19,6 +19,7 @@ mod failure_trace;
 mod hot_case;
 mod http;
 mod memory;
+mod pace;
 mod readme;
 mod reviewers;
 mod schema;
