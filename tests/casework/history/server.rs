@@ -1,0 +1,1 @@
+//! Histories of the real server, on both databases.
