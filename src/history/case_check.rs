@@ -244,17 +244,27 @@ impl CaseCheck<'_> {
             Meaning::Decided(problem) | Meaning::Known(problem) => answer_in_words(problem),
             _ => "as replayed".into(),
         };
-        let from = min.attempt.map(|before| format!(", which attempt {before} had shown before it began"));
-        let to = max.attempt.map(|after| format!(", since attempt {after} began after it had ended"));
-        let mut what = format!(
-            "was answered {answer}, and no version of the case inside its interval explains that: it must be one from {low}{} \
-             to {high}{}",
-            from.unwrap_or_default(),
-            to.unwrap_or_default()
-        );
-        if let (Meaning::Decided(_), true) = (meaning(self.history, attempt), min.place <= max.place) {
+        let is_decided = matches!(meaning(self.history, attempt), Meaning::Decided(_));
+        let from = match min.attempt {
+            Some(before) => format!("attempt {before} had shown version {low} before it began"),
+            None if is_decided => "nothing had been shown before it began".into(),
+            None => format!("its operation is stored at version {low}"),
+        };
+        let to = match max.attempt {
+            Some(after) => format!("attempt {after}, which made a version past {high}, began after it had ended"),
+            None if max.place < self.stored.len() => format!("its own operation is stored at the version after {high}"),
+            None => format!("the case ends at version {high}"),
+        };
+        let mut what = if min.place > max.place {
+            format!("was answered {answer}, and no version lies inside its interval: {from}, and {to}")
+        } else {
+            format!(
+                "was answered {answer}, and none of the versions {low} to {high} inside its interval agrees ({from}; {to})"
+            )
+        };
+        if is_decided && min.place <= max.place {
             let command = self.history.command(request);
-            what.push_str(&format!("; at version {low} {}", self.standings.describe(min.place, &command)));
+            what.push_str(&format!(": at version {low} {}", self.standings.describe(min.place, &command)));
             if max.place > min.place {
                 what.push_str(&format!(", at version {high} {}", self.standings.describe(max.place, &command)));
             }

@@ -70,6 +70,24 @@ enum Item {
     Look(usize),
 }
 
+/// Beginnings and ends in the order of time. Beginnings come before ends of the same time: those are concurrent.
+#[derive(Default)]
+struct Timeline(Vec<(u64, bool, Item)>);
+
+impl Timeline {
+    fn note(&mut self, span: &Span, item: Item) {
+        self.0.push((span.began, false, item));
+        if span.ended != NEVER {
+            self.0.push((span.ended, true, item));
+        }
+    }
+
+    fn in_order(mut self) -> impl Iterator<Item = (bool, Item)> {
+        self.0.sort_by_key(|(at, is_end, _)| (*at, *is_end));
+        self.0.into_iter().map(|(_, is_end, item)| (is_end, item))
+    }
+}
+
 /// Finds a place for every look. `fits` says whether a look (by its index) fits a place; disorders are given to `found`.
 pub(super) fn sweep(
     operations: &[PlacedOperation],
@@ -77,31 +95,16 @@ pub(super) fn sweep(
     mut fits: impl FnMut(usize, usize) -> bool,
     mut found: impl FnMut(Disorder),
 ) {
-    let ceiling = Ceiling::new(operations);
-    // Beginnings come before ends of the same time: those are concurrent.
-    let mut events = Vec::with_capacity(2 * (operations.len() + looks.len()));
-    let mut note = |span: &Span, item: Item| {
-        events.push((span.began, false, item));
-        if span.ended != NEVER {
-            events.push((span.ended, true, item));
-        }
-    };
-    operations.iter().enumerate().for_each(|(i, operation)| note(&operation.span, Item::Operation(i)));
-    looks.iter().enumerate().for_each(|(i, look)| note(&look.span, Item::Look(i)));
-    events.sort_by_key(|(at, is_end, _)| (*at, *is_end));
-
+    let ceiling = Ceiling::new(operations, &out_of_order(operations, &mut found));
+    let mut timeline = Timeline::default();
+    operations.iter().enumerate().for_each(|(i, operation)| timeline.note(&operation.span, Item::Operation(i)));
+    looks.iter().enumerate().for_each(|(i, look)| timeline.note(&look.span, Item::Look(i)));
     let mut places: Vec<Option<usize>> = vec![None; looks.len()];
     let mut floor = Bound { place: 0, attempt: None };
-    for (_, is_end, item) in events {
+    for (is_end, item) in timeline.in_order() {
         match item {
-            Item::Operation(i) => {
-                let PlacedOperation { place, span } = operations[i];
-                if is_end {
-                    floor.raise(place, span.attempt);
-                } else if floor.place >= place {
-                    found(Disorder::Operation { earlier: floor, later: PlacedSpan { place, attempt: span.attempt } });
-                }
-            }
+            Item::Operation(i) if is_end => floor.raise(operations[i].place, operations[i].span.attempt),
+            Item::Operation(_) => {}
             Item::Look(i) if is_end => {
                 if let Some(place) = places[i] {
                     floor.raise(place, looks[i].span.attempt);
@@ -124,6 +127,25 @@ pub(super) fn sweep(
     }
 }
 
+/// Finds the operations that began when one with a higher place had ended.
+fn out_of_order(operations: &[PlacedOperation], found: &mut impl FnMut(Disorder)) -> Vec<bool> {
+    let mut timeline = Timeline::default();
+    operations.iter().enumerate().for_each(|(i, operation)| timeline.note(&operation.span, Item::Operation(i)));
+    let mut is_late = vec![false; operations.len()];
+    let mut floor = Bound { place: 0, attempt: None };
+    for (is_end, item) in timeline.in_order() {
+        let Item::Operation(i) = item else { continue };
+        let PlacedOperation { place, span } = operations[i];
+        if is_end {
+            floor.raise(place, span.attempt);
+        } else if floor.place >= place {
+            is_late[i] = true;
+            found(Disorder::Operation { earlier: floor, later: PlacedSpan { place, attempt: span.attempt } });
+        }
+    }
+    is_late
+}
+
 impl Bound {
     fn raise(&mut self, place: usize, attempt: u64) {
         if place > self.place {
@@ -139,10 +161,12 @@ struct Ceiling {
 }
 
 impl Ceiling {
-    fn new(operations: &[PlacedOperation]) -> Self {
+    /// Operations that are out of order themselves bind nobody: one fault is not told a hundred times.
+    fn new(operations: &[PlacedOperation], is_late: &[bool]) -> Self {
+        let in_order = operations.iter().zip(is_late).filter(|(_, is_late)| !**is_late).map(|(operation, _)| operation);
         let bound =
             |operation: &PlacedOperation| Bound { place: operation.place - 1, attempt: Some(operation.span.attempt) };
-        let mut bounds: Vec<_> = operations.iter().map(|one| (one.span.began, bound(one))).collect();
+        let mut bounds: Vec<_> = in_order.map(|one| (one.span.began, bound(one))).collect();
         bounds.sort_unstable_by_key(|(began, _)| *began);
         for i in (1..bounds.len()).rev() {
             if bounds[i].1.place < bounds[i - 1].1.place {
@@ -207,6 +231,17 @@ mod tests {
                 }]
             );
         }
+    }
+
+    #[test]
+    fn an_operation_out_of_order_is_told_once() {
+        let operations = [(2, span(0, 10, 1)), (1, span(50, 60, 2))];
+        let looks: [(&[usize], Span); 2] = [(&[2], span(11, 19, 8)), (&[2], span(20, 30, 9))];
+        let found = disorders(&operations, &looks);
+        assert!(
+            matches!(found[..], [Disorder::Operation { later: PlacedSpan { place: 1, attempt: 2 }, .. }]),
+            "{found:?}"
+        );
     }
 
     #[test]

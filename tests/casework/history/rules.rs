@@ -232,7 +232,17 @@ fn a_replay_needs_something_that_was_applied_before() {
     story.answer(early, &note(3), &answer);
     let applied = story.begin(&note(3));
     story.answer(applied, &note(3), &answer.map(|(outcome, _)| (outcome, false)));
-    expect(&as_told(&story), Rule::AnswerAgrees, &["attempt 3", "as replayed", "attempt 4 began after"]);
+    expect(
+        &as_told(&story),
+        Rule::AnswerAgrees,
+        &[
+            "attempt 3",
+            "as replayed",
+            "no version lies inside",
+            "stored at version 3",
+            "attempt 4, which made a version past 2",
+        ],
+    );
 }
 
 #[test]
@@ -290,7 +300,7 @@ fn a_rejection_speaks_of_a_version_inside_its_interval() {
         expect(
             &as_told(&story),
             Rule::AnswerAgrees,
-            &["attempt 4", "from 3", "to 3", "attempt 5 began after", "at version 3"],
+            &["attempt 4", "versions 3 to 3", "attempt 5, which made a version past 3, began after", "at version 3"],
         );
     }
 }
@@ -331,7 +341,7 @@ fn answers_never_see_the_case_go_back() {
         story.end(attempt, 412, ReplyOf(revision).into());
     }
     story.answer(slow, &amend, &answer);
-    expect(&as_told(&story), Rule::AnswerAgrees, &["attempt 5", "which attempt 4 had shown", "revision 0"]);
+    expect(&as_told(&story), Rule::AnswerAgrees, &["attempt 5", "attempt 4 had shown version 3", "revision 0"]);
 }
 
 #[test]
@@ -352,7 +362,11 @@ fn a_conflict_speaks_of_another_command_that_is_stored() {
     let attempt = story.begin(&command(3, r#""actor":"81","command":"note","reason":"Mine.""#));
     story.end(attempt, 409, conflict());
     story.send(&note(3));
-    expect(&as_told(&story), Rule::AnswerAgrees, &["attempt 3", "`operation-conflict`", "attempt 4 began after"]);
+    expect(
+        &as_told(&story),
+        Rule::AnswerAgrees,
+        &["attempt 3", "`operation-conflict`", "attempt 4, which made a version past 2"],
+    );
 }
 
 #[test]
