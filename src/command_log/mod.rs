@@ -60,5 +60,8 @@ pub use replay::{
     ReplayTarget, replay,
 };
 pub use stream_lines::{StreamLine, StreamLineReader};
-pub use verify::{Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_snapshot};
+pub use verify::{
+    CaseWitness, Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_before, verify_snapshot,
+    verify_snapshot_before,
+};
 pub use write::{ExportError, ExportOptions, ExportReport, export, write_line};
