@@ -8,6 +8,7 @@ use super::*;
 use crate::domain::{
     ActorId, Case, Command, CommandDraft, CommandName, Members, Revision, Status, Timestamp, Version, Workflow,
 };
+use crate::engine::Verdict;
 
 struct Bench {
     machine: CaseMachine<u32>,

@@ -16,6 +16,7 @@ use super::case_cell::{CaseCell, ReadFound, ReadKind, ReadOrder, ShardMemory};
 use super::case_events::{CaseEvent, CaseLimits, Envelope, Verdict};
 use super::case_machine::CaseMachine;
 use super::operation_cache::Known;
+use super::planted_bugs::{PlantedBug, planted};
 use super::waiting::answer_known;
 use crate::domain::{CaseId, CaseState, Command, CommandKind, Edit, KnownOperation, OperationId, Rejection};
 
@@ -154,7 +155,8 @@ impl<T> CaseTable<T> {
         let mut tries = 0;
         while self.cases.len() >= self.limits.cases_max {
             let Some((case_id, entry)) = self.cases.pop_lru() else { return true };
-            if matches!(&entry, Entry::Kept(cell) if cell.is_idle()) {
+            let goes = |cell: &CaseCell<T>| cell.is_idle() || planted(PlantedBug::BusyCaseEvicted);
+            if matches!(&entry, Entry::Kept(cell) if goes(cell)) {
                 self.memory.cache.borrow_mut().mark_incomplete(&case_id);
                 if self.live.remove(&case_id) {
                     effects.push(TableEffect::Retire(case_id));
@@ -200,10 +202,12 @@ impl<T> CaseTable<T> {
         effects: &mut Vec<TableEffect<T>>,
     ) {
         match (self.cases.peek(case_id), found) {
-            (Some(Entry::Arriving { read, .. }), ReadFound::Case(found)) if *read == number => {
+            (Some(Entry::Arriving { read, .. }), ReadFound::Case(found))
+                if *read == number || planted(PlantedBug::OldReadTaken) =>
+            {
                 self.first_read(case_id, found, effects);
             }
-            (Some(Entry::Kept(cell)), found) if cell.read.get() == number => {
+            (Some(Entry::Kept(cell)), found) if cell.read.get() == number || planted(PlantedBug::OldReadTaken) => {
                 self.deliver(case_id, found.into_event(), effects);
             }
             _ => {}
@@ -226,6 +230,7 @@ impl<T> CaseTable<T> {
                 self.keep(case_id.clone(), machine, effects);
             }
             Ok((CaseState::Absent, _)) => {
+                let asked = if planted(PlantedBug::AbsenceFromEarlierRead) { waiting.len() } else { asked };
                 let later = waiting.split_off(asked);
                 for envelope in waiting {
                     turn_away(envelope, Answer::Rejected(Rejection::CaseNotFound), effects);

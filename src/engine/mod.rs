@@ -15,6 +15,7 @@ mod chain;
 mod commit_queue;
 mod flight;
 mod operation_cache;
+mod planted_bugs;
 mod waiting;
 
 pub use answer::{Answer, Lane, Receipt, Trouble};
@@ -26,3 +27,5 @@ pub use case_table::{CaseTable, TableEffect, TableLimits};
 pub use chain::{AssignmentChange, Chain, Step};
 pub use commit_queue::{CommitQueue, QueueEffect, QueueEvent, QueueLimits};
 pub use operation_cache::{Known, OperationCache};
+#[cfg(feature = "planted-bugs")]
+pub use planted_bugs::{PlantedBug, plant};
