@@ -289,9 +289,13 @@ impl<T> CaseMachine<T> {
         true
     }
 
-    /// The answers that need no decision: what is recorded, a broken lane, a deadline that passed.
+    /// The answers that need no decision: a broken lane, what is recorded, a deadline that passed.
     fn answer_now(&self, waiting: &Waiting<T>, now: Now, cache: &mut OperationCache) -> Option<Answer> {
         let envelope = &waiting.envelope;
+        // Also where it is recorded: a client that reads an answer takes the lines before it as done.
+        if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
+            return Some(Answer::Unsettled(Trouble::Unavailable));
+        }
         if let Known::Recorded(known) = cache.find(&self.case_id, envelope.command.operation_id())
             && !self.is_judged_unseen(envelope)
         {
@@ -302,9 +306,6 @@ impl<T> CaseMachine<T> {
                 }
                 _ => answer_known(known, &envelope.command),
             });
-        }
-        if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
-            return Some(Answer::Unsettled(Trouble::Unavailable));
         }
         let was_decided = waiting.attempts > 0 || waiting.sent.is_some();
         (!was_decided && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(Trouble::Overloaded))

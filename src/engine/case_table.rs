@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
-use super::answer::{Answer, Trouble};
+use super::answer::{Answer, Lane, Trouble};
 use super::case_cell::{CaseCell, ReadFound, ReadKind, ReadOrder, ShardMemory};
 use super::case_events::{CaseEvent, CaseLimits, Envelope, Verdict};
 use super::case_machine::CaseMachine;
@@ -80,6 +80,9 @@ impl<T> CaseTable<T> {
 
     /// A command comes in.
     pub fn arrive(&mut self, envelope: Envelope<T>, effects: &mut Vec<TableEffect<T>>) {
+        if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
+            return turn_away(envelope, Answer::Unsettled(Trouble::Unavailable), effects);
+        }
         let case_id = envelope.command.case_id().clone();
         match self.cases.get_mut(&case_id) {
             Some(Entry::Kept(_)) => self.deliver(&case_id, CaseEvent::Submitted(envelope), effects),
