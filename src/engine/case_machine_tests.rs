@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::Verdict;
 use super::*;
 use crate::domain::{
     ActorId, Case, Command, CommandDraft, CommandName, Members, Revision, Status, Timestamp, Version, Workflow,
 };
-use crate::engine::Verdict;
 
 struct Bench {
     machine: CaseMachine<u32>,
@@ -87,8 +87,7 @@ impl Bench {
     }
 
     fn submit_on(&mut self, ticket: u32, command: Command, lane: Option<Lane>) {
-        let deadline = Duration::from_secs(self.seconds + 30);
-        let workflow = Workflow::permit();
+        let (deadline, workflow) = (Duration::from_secs(self.seconds + 30), Workflow::permit());
         self.event(CaseEvent::Submitted(Envelope { command, workflow, recorded_at: None, deadline, lane, ticket }));
     }
 
@@ -388,4 +387,14 @@ fn later_lines_of_a_lane_are_not_run_after_one_without_a_final_answer() {
     bench.event(CaseEvent::Loaded(in_review(5, 9), Some(vec![])));
     bench.submit_on(4, note(4), Some(lane));
     assert_eq!(bench.seen(), ["2:unavailable", "commit:1@9", "4:unavailable"]);
+}
+
+#[test]
+fn a_line_behind_one_without_a_final_answer_is_told_so_also_when_it_is_recorded() {
+    let (mut bench, lane) = (Bench::ready(), Lane::new());
+    bench.submit(1, note(1));
+    bench.submit_on(2, note(1), Some(lane.clone()));
+    lane.note(&Answer::Unsettled(Trouble::Overloaded));
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["commit:1@9", "1:applied", "2:unavailable"]);
 }

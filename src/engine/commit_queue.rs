@@ -159,9 +159,20 @@ impl CommitQueue {
             QueueEvent::PatientFenceFailed(case_id) => {
                 effects.push(QueueEffect::Settle(case_id, Verdict::StillUnclear));
             }
-            QueueEvent::Woken => {}
+            QueueEvent::Woken => self.woken(now, effects),
         }
         self.advance(now, effects);
+    }
+
+    /// The driver keeps one wake-up, the earliest. If that was meant for a chain that has gone since, a pause that ends
+    /// later must be asked for again, or nothing would end it.
+    fn woken(&self, now: Duration, effects: &mut Vec<QueueEffect>) {
+        if let Stage::Pausing { until, .. } | Stage::FencePausing { until, .. } = self.stage
+            && now < until
+            && !planted(PlantedBug::WakeUpLost)
+        {
+            effects.push(QueueEffect::WakeAt(until));
+        }
     }
 
     fn enqueued(&mut self, chain: Chain, deadline: Duration, effects: &mut Vec<QueueEffect>) {
@@ -183,10 +194,10 @@ impl CommitQueue {
                     self.chain_answered(queued, answer, now, effects);
                 }
             }
-            Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear) => {
+            answer @ (Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear)) => {
                 let unclear: Vec<CaseId> = batch.into_iter().map(|queued| queued.chain.case_id).collect();
                 settle_all(&unclear, Verdict::Unclear, effects);
-                if planted(PlantedBug::UnclearWithoutFence) {
+                if planted(PlantedBug::UnclearWithoutFence) && answer.is_err() {
                     return settle_all(&unclear, Verdict::Fenced, effects);
                 }
                 self.stage = Stage::Fencing { unclear, told: false };

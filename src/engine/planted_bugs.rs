@@ -41,6 +41,10 @@ pub enum PlantedBug {
     AbsenceFromEarlierRead,
     /// A halved batch reports its second half as it reported the first.
     HalvesShareAFate,
+    /// A wake-up that comes too early is the last one.
+    WakeUpLost,
+    /// A line of a stream is answered although an earlier one has no final answer, where its outcome is known.
+    BrokenLaneAnswered,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -95,8 +95,6 @@ named! {
         EpochNotTested = "epoch-not-tested",
         /// Rows of the answer are taken for the commit, which can still fail.
         AnswerBeforeCommit = "answer-before-commit",
-        /// `ON CONFLICT DO NOTHING` on operations.
-        ConflictSwallowed = "conflict-swallowed",
     }
 }
 
@@ -134,7 +132,8 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("halves-share-a-fate", Bug::Engine(PlantedBug::HalvesShareAFate), 50),
     ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 200),
     ("answer-before-commit", Bug::Store(StoreBug::AnswerBeforeCommit), 50),
-    ("conflict-swallowed", Bug::Store(StoreBug::ConflictSwallowed), 200),
+    ("wake-up-lost", Bug::Engine(PlantedBug::WakeUpLost), 500),
+    ("broken-lane-answered", Bug::Engine(PlantedBug::BrokenLaneAnswered), 200),
 ];
 
 /// The bug of this name.

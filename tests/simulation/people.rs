@@ -18,7 +18,7 @@ use super::world::{Event, PROCESSES, World};
 /// The reviewers.
 const REVIEWERS: [&str; 2] = ["47", "81"];
 /// Tries after which a client must have had its answer once the trouble is over.
-const TRIES_MAX: u32 = 60;
+const TRIES_MAX: u32 = 40;
 
 /// A client.
 #[derive(Debug, Default)]
@@ -177,7 +177,7 @@ impl World {
         if probe_failed {
             self.check(Err(format!("a note on an open case is refused: {answer:?}")));
         }
-        let pause = self.between(500, 20_000);
+        let pause = self.between(500, 20_000) * if self.is_quiet { 1 } else { self.slowness };
         self.after(pause, Event::Client(number));
     }
 
@@ -195,6 +195,13 @@ impl World {
         }
         self.count("client-timeout");
         self.after(0, Event::Client(number));
+    }
+
+    /// From now on a client must come to an end within so many tries.
+    pub fn begin_counting_tries(&mut self) {
+        for task in self.clients.iter_mut().filter_map(|client| client.task.as_mut()) {
+            task.tries = 0;
+        }
     }
 
     /// Every process must still take a note on every case that there is.

@@ -74,10 +74,10 @@ impl Process {
             batch_chains_max: world.between(2, 4) as usize,
             batch_bytes_max: 1 << 20,
             retries_max: world.between(1, 4) as u32,
-            retry_pause: Duration::from_millis(2),
+            retry_pause: Duration::from_micros(world.between(1_000, 20_000)),
             locked_tries_max: world.between(1, 3) as u32,
             patient_max: world.between(1, 2) as usize,
-            fence_pause: Duration::from_millis(20),
+            fence_pause: Duration::from_micros(world.between(5_000, 50_000)),
         };
         Self {
             is_up: true,

@@ -7,7 +7,7 @@ use super::options::{Kind, Options};
 use super::world::{Report, run};
 
 /// Simulations that a search may run.
-const TRIES_MAX: usize = 400;
+const TRIES_MAX: usize = 600;
 /// Seeds that are tried beside the first.
 const SEEDS: u64 = 8;
 
@@ -86,9 +86,11 @@ impl Search {
     fn fewer_kinds(&mut self) {
         for kind in Kind::ALL {
             let mut options = self.best.clone();
-            if options.without.insert(*kind) {
-                self.keep_if_shorter(options);
+            if !options.without.insert(*kind) {
+                continue;
             }
+            // Without a kind of trouble everything goes another way, so a few ways are tried.
+            let _shorter = (0..5).any(|n| self.keep_if_shorter(Options { seed: options.seed + n, ..options.clone() }));
         }
     }
 

@@ -192,7 +192,7 @@ impl ModelStore {
         let versions = self.versions.get(&chain.case_id);
         for operation in &step.operations {
             if ids.is_some_and(|ids| ids.contains_key(&operation.operation_id)) {
-                return (!self.has(StoreBug::ConflictSwallowed)).then_some(CommitFault::Duplicate);
+                return Some(CommitFault::Duplicate);
             }
             if versions.is_some_and(|versions| versions.contains_key(&operation.version.get())) {
                 return Some(CommitFault::BrokenInvariant);

@@ -209,10 +209,8 @@ impl Truth {
     pub fn check_tables(&self, case_id: &CaseId, store: &ModelStore) -> Result<(), Broken> {
         let state = self.state(case_id);
         if store.state(case_id) != state {
-            return Err(format!(
-                "case {case_id}: the row is {:?}, its operations give {state:?}",
-                store.state(case_id)
-            ));
+            let (row, fold) = (in_words(&store.state(case_id)), in_words(&state));
+            return Err(format!("case {case_id}: its row is {row}; its operations give {fold}"));
         }
         let (versions, outbox) = store.rows_of(case_id);
         let dense = versions.iter().enumerate().all(|(i, (version, _))| *version == i as i64 + 1);
@@ -359,6 +357,12 @@ impl Truth {
         }
         lost
     }
+}
+
+fn in_words(state: &CaseState) -> String {
+    let CaseState::Present(case) = state else { return "absent".into() };
+    let (status, revision, version) = (&case.status, case.revision, case.version);
+    format!("`{status}` at revision {revision}, version {version}, assigned {:?}", case.assignees)
 }
 
 /// A part of an id, enough to tell it from others in a history.

@@ -88,6 +88,8 @@ pub struct World {
     pub steps: usize,
     /// How long a command may wait to be decided, in microseconds.
     pub deadline: u64,
+    /// How many times as long as the others the clients of this seed take their time.
+    pub slowness: u64,
 }
 
 /// How a simulation ended.
@@ -122,12 +124,14 @@ impl World {
         // Each seed has its own mixture of troubles: what one kind would hide can show without it.
         let mut rates = BTreeMap::new();
         for kind in Kind::ALL {
-            let (is_on, rate) = (rng.random_bool(0.75), rng.random_range(0.01..0.12));
+            let (is_on, is_often) = (rng.random_bool(0.75), rng.random_bool(0.3));
+            let rate = if is_often { rng.random_range(0.05..0.35) } else { rng.random_range(0.005..0.06) };
             if is_on && !options.without.contains(kind) {
                 rates.insert(*kind, rate);
             }
         }
-        let cases_count = rng.random_range(2..=5);
+        let cases_count = rng.random_range(1..=5);
+        let slowness = if rng.random_bool(0.3) { 20 } else { 1 };
         let cases = (0..cases_count).map(|n| CaseId::parse(&(62 + n).to_string()).expect("valid")).collect();
         let workflow = Workflow::permit();
         let mut world = Self {
@@ -150,6 +154,7 @@ impl World {
             cases,
             steps: 0,
             deadline: 0,
+            slowness,
             options,
         };
         world.deadline = world.between(50_000, 400_000);
@@ -173,7 +178,12 @@ impl World {
         }
         self.is_quiet = true;
         self.note(|| "the trouble is over".into());
+        self.begin_counting_tries();
         self.run_agenda(self.steps + SETTLE_STEPS_MAX);
+        if self.broken.is_none() {
+            // Before anything wakes what may have fallen asleep.
+            self.broken = self.left_over();
+        }
         if self.broken.is_none() {
             self.probe();
             self.run_agenda(self.steps + SETTLE_STEPS_MAX);
