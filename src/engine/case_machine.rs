@@ -250,13 +250,18 @@ impl<T> CaseMachine<T> {
         while let Some(waiting) = deferred.pop_back() {
             self.waiting.push_front(waiting);
         }
-        if let Some((flight, chain, deadline)) = draft.finish() {
-            if chain.step.is_none() && planted(PlantedBug::RejectionWithoutCheck) {
-                return self.held(flight, cache, effects);
+        let Some((flight, chain, deadline)) = draft.finish() else {
+            // All that came first is answered; what is next, if anything, must be asked for.
+            if !planted(PlantedBug::LookUpForgotten) {
+                self.look_up(cache, effects);
             }
-            self.stage = Stage::Committing(flight);
-            effects.push(CaseEffect::Commit(chain, deadline));
+            return;
+        };
+        if chain.step.is_none() && planted(PlantedBug::RejectionWithoutCheck) {
+            return self.held(flight, cache, effects);
         }
+        self.stage = Stage::Committing(flight);
+        effects.push(CaseEffect::Commit(chain, deadline));
     }
 
     fn must_ask(&self, waiting: &Waiting<T>, cache: &mut OperationCache) -> bool {

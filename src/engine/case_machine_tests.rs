@@ -10,6 +10,9 @@ use crate::domain::{
     ActorId, Case, Command, CommandDraft, CommandName, Members, Revision, Status, Timestamp, Version, Workflow,
 };
 
+#[path = "case_machine_found_tests.rs"]
+mod found;
+
 struct Bench {
     machine: CaseMachine<u32>,
     cache: OperationCache,
@@ -387,14 +390,4 @@ fn later_lines_of_a_lane_are_not_run_after_one_without_a_final_answer() {
     bench.event(CaseEvent::Loaded(in_review(5, 9), Some(vec![])));
     bench.submit_on(4, note(4), Some(lane));
     assert_eq!(bench.seen(), ["2:unavailable", "commit:1@9", "4:unavailable"]);
-}
-
-#[test]
-fn a_line_behind_one_without_a_final_answer_is_told_so_also_when_it_is_recorded() {
-    let (mut bench, lane) = (Bench::ready(), Lane::new());
-    bench.submit(1, note(1));
-    bench.submit_on(2, note(1), Some(lane.clone()));
-    lane.note(&Answer::Unsettled(Trouble::Overloaded));
-    bench.settle(Verdict::Held);
-    assert_eq!(bench.seen(), ["commit:1@9", "1:applied", "2:unavailable"]);
 }

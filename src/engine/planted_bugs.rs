@@ -43,6 +43,8 @@ pub enum PlantedBug {
     HalvesShareAFate,
     /// A wake-up that comes too early is the last one.
     WakeUpLost,
+    /// A command behind others that were answered from memory is not looked up, so that it waits for the next event.
+    LookUpForgotten,
     /// A line of a stream is answered although an earlier one has no final answer, where its outcome is known.
     BrokenLaneAnswered,
 }

@@ -133,6 +133,7 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 200),
     ("answer-before-commit", Bug::Store(StoreBug::AnswerBeforeCommit), 50),
     ("wake-up-lost", Bug::Engine(PlantedBug::WakeUpLost), 500),
+    ("look-up-forgotten", Bug::Engine(PlantedBug::LookUpForgotten), 100),
     ("broken-lane-answered", Bug::Engine(PlantedBug::BrokenLaneAnswered), 200),
 ];
 
