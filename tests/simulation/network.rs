@@ -39,6 +39,8 @@ pub struct Sending {
     slot: Slot,
     connection: Connection,
     batch: Vec<Chain>,
+    /// Which decision of its process about its case each chain is.
+    decisions: Vec<u64>,
     /// Until when it waits for locks; `None`: it leaves locked cases out.
     waits_until: Option<u64>,
     is_cut: bool,
@@ -94,6 +96,8 @@ impl World {
         self.note(|| format!("process {node} sends batch {id} [{}]", batch_word(&batch)));
         self.count("batch");
         let waits_until = wait.map(|wait| self.now + u64::try_from(wait.min(LOCK_WAIT_MAX).as_micros()).unwrap_or(0));
+        let number = |chain: &Chain| self.decided.get(&(node, chain.case_id.clone())).copied().unwrap_or(0);
+        let decisions = batch.iter().map(number).collect();
         let is_rerun = slot == Slot::Main && std::mem::take(&mut self.processes[node].is_rerun);
         let mut sending = Sending {
             node,
@@ -101,6 +105,7 @@ impl World {
             slot,
             connection,
             batch,
+            decisions,
             waits_until,
             is_cut: false,
             is_answered: false,
@@ -190,8 +195,25 @@ impl World {
             self.count("landed");
             let checked = self.truth.landed(landed, None, &self.store, self.now);
             self.check(checked);
+            self.check_not_late(id, &landed.case_id);
         }
         self.over(id, answer);
+    }
+
+    /// What a process takes for settled is: once its case was decided again, or it has started again, what it had sent
+    /// before lands no more. Only the fence can promise that.
+    fn check_not_late(&mut self, id: u64, case_id: &CaseId) {
+        let Some(Sending { node, incarnation, batch, decisions, .. }) = self.sendings.get(&id) else { return };
+        let process = &self.processes[*node];
+        let decided = self.decided.get(&(*node, case_id.clone()));
+        let chains = batch.iter().zip(decisions);
+        let is_old = chains
+            .into_iter()
+            .any(|(chain, number)| chain.case_id == *case_id && decided.is_some_and(|now| now > number));
+        if process.is_up && (process.incarnation != *incarnation || is_old) {
+            let since = if is_old { "case was decided again" } else { "process had started again" };
+            self.check(Err(format!("batch {id} landed on case {case_id} after its {since}")));
+        }
     }
 
     /// The database is done with a batch; the answer goes back unless it is lost.

@@ -95,6 +95,8 @@ named! {
         EpochNotTested = "epoch-not-tested",
         /// Rows of the answer are taken for the commit, which can still fail.
         AnswerBeforeCommit = "answer-before-commit",
+        /// A process that starts does not fence what its earlier self left behind.
+        RestartWithoutFence = "restart-without-fence",
     }
 }
 
@@ -110,7 +112,7 @@ pub enum Bug {
 /// Every bug with its name and the number of seeds within which it must be caught.
 pub const BUGS: &[(&str, Bug, u64)] = &[
     ("no-compare-and-swap", Bug::Store(StoreBug::NoCompareAndSwap), 20),
-    ("unclear-without-fence", Bug::Engine(PlantedBug::UnclearWithoutFence), 200),
+    ("unclear-without-fence", Bug::Engine(PlantedBug::UnclearWithoutFence), 50),
     ("forgotten-while-unclear", Bug::Engine(PlantedBug::ForgottenWhileUnclear), 20),
     ("chain-cut", Bug::Engine(PlantedBug::ChainCut), 20),
     ("busy-case-evicted", Bug::Engine(PlantedBug::BusyCaseEvicted), 20),
@@ -130,7 +132,8 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("old-read-taken", Bug::Engine(PlantedBug::OldReadTaken), 200),
     ("absence-from-earlier-read", Bug::Engine(PlantedBug::AbsenceFromEarlierRead), 200),
     ("halves-share-a-fate", Bug::Engine(PlantedBug::HalvesShareAFate), 50),
-    ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 200),
+    ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 50),
+    ("restart-without-fence", Bug::Store(StoreBug::RestartWithoutFence), 50),
     ("answer-before-commit", Bug::Store(StoreBug::AnswerBeforeCommit), 50),
     ("wake-up-lost", Bug::Engine(PlantedBug::WakeUpLost), 500),
     ("look-up-forgotten", Bug::Engine(PlantedBug::LookUpForgotten), 100),

@@ -201,6 +201,7 @@ impl World {
                     if chain.step.is_none() {
                         self.count("version-check");
                     }
+                    *self.decided.entry((node, case_id.clone())).or_default() += 1;
                     self.to_queue(node, incarnation, QueueEvent::Enqueued(chain, deadline));
                 }
             }

@@ -11,7 +11,7 @@ use casework::domain::{
 };
 use serde_json::{Value, json};
 
-use super::options::Kind;
+use super::options::{Kind, StoreBug};
 use super::process::Process;
 use super::store::{Landed, Raised};
 use super::world::{Event, PROCESSES, World};
@@ -165,8 +165,11 @@ impl World {
 
     /// A process starts: first it fences the writers that its earlier self left behind.
     pub fn restart(&mut self, node: usize) {
-        let left: Vec<u64> =
+        let mut left: Vec<u64> =
             self.store.writers.iter().filter(|(_, row)| row.node == node).map(|(writer, _)| *writer).collect();
+        if self.options.has(StoreBug::RestartWithoutFence) {
+            left.clear();
+        }
         for writer in left {
             if let Raised::Blocked(transaction) = self.store.fence(writer) {
                 if self.chance(0.3) {

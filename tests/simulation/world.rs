@@ -84,6 +84,8 @@ pub struct World {
     pub clients: Vec<Client>,
     pub sendings: BTreeMap<u64, Sending>,
     pub sent: Vec<Command>,
+    /// How often each process has decided a chain of each case.
+    pub decided: BTreeMap<(usize, CaseId), u64>,
     pub cases: Vec<CaseId>,
     pub steps: usize,
     /// How long a command may wait to be decided, in microseconds.
@@ -151,6 +153,7 @@ impl World {
             clients: (0..options.clients).map(|_| Client::default()).collect(),
             sendings: BTreeMap::new(),
             sent: Vec::new(),
+            decided: BTreeMap::new(),
             cases,
             steps: 0,
             deadline: 0,
