@@ -27,6 +27,7 @@ use self::schema::{api_tokens, operations, workflows};
 use self::snapshot::PostgresSnapshot;
 use self::writer::PostgresWriter;
 use super::errors::inconsistent;
+use super::values::sql_limit;
 use super::{
     CaseFilter, CaseLoad, CaseRecord, DatabaseKind, SchemaState, Snapshot, Store, StoreError, StoredWorkflow,
     TokenRecord, Writer,
