@@ -1,7 +1,7 @@
 //! `casework check`: a client history against the database that it went to.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -95,7 +95,7 @@ pub(super) fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read(path: &PathBuf) -> anyhow::Result<History> {
+fn read(path: &Path) -> anyhow::Result<History> {
     let shown = path.display();
     let input = LogInput::open(path).with_context(|| format!("{shown} can't be read"))?;
     let (position, length) = (input.position(), input.bytes());
