@@ -1,7 +1,7 @@
 //! Answers against time: the order of what was applied, and the version that a rejection or replay speaks of.
 
 use casework::domain::Operation;
-use casework::history::{Event, Reply, Rule};
+use casework::history::{Reply, Rule};
 
 use super::model::{bare_problem, command};
 use super::rules::{approve, as_told, expect, expect_clean, note, opened};
