@@ -129,8 +129,12 @@ impl World {
         if sending.is_cut {
             let told = self.between(1_000, 20_000);
             self.after(told, Event::Answer(id, Err(CommitFault::Unclear)));
-            let most = if self.chance(0.5) { 20_000 } else { 1_500_000 };
-            let arrival = self.between(100, most);
+            // Before its sender learns that the answer is lost; just after, while the fence is on its way; or much later.
+            let arrival = match self.between(0, 3) {
+                0 => self.between(100, told),
+                1 | 2 => told + self.between(0, 3_000),
+                _ => self.between(told, 1_500_000),
+            };
             self.after(arrival, Event::Begin(id));
         } else {
             self.after(delay, Event::Begin(id));
