@@ -47,6 +47,7 @@ mod latency;
 mod line;
 mod read;
 mod replay;
+mod stream_lines;
 mod verify;
 mod write;
 
@@ -58,5 +59,9 @@ pub use replay::{
     InvalidServerUrl, LineOutcome, RemoteServer, ReplayError, ReplayEvent, ReplayFault, ReplayOptions, ReplayReport,
     ReplayTarget, replay,
 };
-pub use verify::{Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_snapshot};
+pub use stream_lines::{StreamLine, StreamLineReader};
+pub use verify::{
+    CaseWitness, Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_before, verify_snapshot,
+    verify_snapshot_before,
+};
 pub use write::{ExportError, ExportOptions, ExportReport, export, write_line};
