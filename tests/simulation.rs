@@ -45,8 +45,8 @@ const FLOORS: &[(&str, u64)] = &[
     ("open-race", 400),
     ("switch", 1_000),
     // The ways of an unclear commit.
-    ("applied-and-unclear", 60),
-    ("applied-late", 60),
+    ("applied-and-unclear", 40),
+    ("applied-late", 45),
     ("late-and-refused", 200),
     ("fence", 2_000),
     ("fence-answer-lost", 150),

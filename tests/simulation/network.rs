@@ -259,11 +259,11 @@ impl World {
         match slot {
             Slot::Main => {
                 self.processes[node].is_rerun = answer == Err(CommitFault::Retry);
-                self.to_queue(node, incarnation, QueueEvent::Answered(answer));
+                self.tell_queue(node, incarnation, QueueEvent::Answered(answer));
             }
             Slot::Patient(case_id) => {
                 let is_fenced = is_unclear || answer == Ok(BatchAnswer::Fenced);
-                self.to_queue(node, incarnation, QueueEvent::PatientAnswered(case_id.clone(), answer));
+                self.tell_queue(node, incarnation, QueueEvent::PatientAnswered(case_id.clone(), answer));
                 if is_fenced {
                     self.fence(node, Slot::Patient(case_id));
                 } else {
@@ -345,7 +345,7 @@ impl World {
             }
             (Slot::Patient(case_id), false) => QueueEvent::PatientFenceFailed(case_id.clone()),
         };
-        self.to_queue(node, incarnation, event);
+        self.tell_queue(node, incarnation, event);
         if !holds && slot != Slot::Main {
             self.fence(node, slot);
         }
@@ -391,6 +391,6 @@ impl World {
             }
             _ => format!("process {node} can't read case {case_id}"),
         });
-        self.to_shard(node, incarnation, ShardMessage::Read(case_id, number, found));
+        self.tell_shard(node, incarnation, ShardMessage::Read(case_id, number, found));
     }
 }
