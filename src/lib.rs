@@ -32,8 +32,9 @@
 //! 3. [`engine`]: the protocol between deciding and committing, as state machines without I/O.
 //! 4. [`actor`]: thin drivers of the engine.
 //! 5. [`command_log`]: reading, writing, replaying and verifying command logs.
-//! 6. [`http`]: the routes, in one table; problems, in one mapping.
-//! 7. [`cli`]: one subcommand a file.
+//! 6. [`history`]: what clients were answered, written down and checked against what is stored.
+//! 7. [`http`]: the routes, in one table; problems, in one mapping.
+//! 8. [`cli`]: one subcommand a file.
 //!
 //! # Invariants
 //!
@@ -43,7 +44,7 @@
 //! * **No answer before its commit.** An acceptance waits for its transaction, a rejection for its version check.
 //! * **Unclear is settled by the fence**, never by reading alone.
 //! * **Deciding is pure.** Time and ids come in as arguments; `domain` and `engine` do no I/O.
-//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← `actor` ← `command_log` ← `http` ← `cli`.
+//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← `actor` ← `command_log` ← `history` ← `http` ← `cli`.
 //! * **Every queue is bounded**, and what does not fit is refused before anything is recorded.
 
 pub mod actor;
@@ -52,5 +53,6 @@ pub mod clock;
 pub mod command_log;
 pub mod domain;
 pub mod engine;
+pub mod history;
 pub mod http;
 pub mod store;

@@ -8,6 +8,7 @@ pub const LAYERS: &[&[&str]] = &[
     &["outbox", "lock", "idempotency", "cluster"],
     &["actor"],
     &["command_log"],
+    &["history"],
     &["http"],
     &["cli"],
 ];
