@@ -16,9 +16,12 @@
 #[macro_use]
 mod support;
 
+mod database_crashes;
+mod network;
 mod processes;
 mod recorder;
 mod rig;
 mod size;
 mod totals;
 mod traffic;
+mod unknown_commits;

@@ -1,17 +1,12 @@
-//! Writes down what the clients of a scenario did and saw, one JSON line an event, for `casework check`.
+//! The history of a scenario: what its clients did and saw, in a file for `casework check`.
 //!
-//! All times are microseconds of one monotonic clock. The time of an invocation is taken before anything is sent, that
-//! of a reply after all of it was read: an interval is never shorter than the truth. Never judges. The file is kept when the
-//! scenario fails.
+//! A thin cover of the crate's own writer that never fails quietly. The file is removed when the scenario ends well, unless
+//! `CASEWORK_FAULTS_KEEP` is set.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use serde_json::{Value, json};
+use casework::history::HistoryWriter;
 
 use crate::support::http::Answer;
 use crate::support::scene::SentCommand;
@@ -19,8 +14,7 @@ use crate::support::scene::SentCommand;
 /// One history, shared by all clients of a scenario.
 pub struct Recorder {
     path: PathBuf,
-    file: Mutex<BufWriter<File>>,
-    started: Instant,
+    writer: HistoryWriter,
     attempts: AtomicU64,
 }
 
@@ -30,73 +24,50 @@ impl Recorder {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults");
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join(format!("{name}-{}.history.jsonl", std::process::id()));
-        let file = Mutex::new(BufWriter::new(File::create(&path).unwrap()));
-        Self { path, file, started: Instant::now(), attempts: AtomicU64::new(0) }
-    }
-
-    /// Where the history is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// How many attempts were made.
-    pub fn attempts(&self) -> u64 {
-        self.attempts.load(Ordering::Relaxed)
+        let writer = HistoryWriter::create(&path).unwrap();
+        Self { path, writer, attempts: AtomicU64::new(0) }
     }
 
     /// An attempt begins: nothing of it is sent yet. Returns its number.
     pub fn invoke(&self, client: &str, command: &SentCommand) -> u64 {
-        let at_us = self.now_us();
-        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        self.write(&json!({
-            "event": "invoke", "attempt": attempt, "at_us": at_us, "client": client, "command": command.log_line()
-        }));
-        attempt
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.writer.invoke_line(client, &command.log_line().to_string()).unwrap()
     }
 
-    /// An attempt was answered with an outcome.
-    pub fn outcome(&self, attempt: u64, answer: &Answer) {
-        self.write(&json!({
-            "event": "reply", "attempt": attempt, "at_us": self.now_us(), "status": answer.status,
-            "replayed": answer.is_replay(), "outcome": answer.text()
-        }));
+    /// The whole answer to an attempt has come.
+    pub fn reply(&self, attempt: u64, answer: &Answer) {
+        self.writer.reply(attempt, answer.status, answer.is_replay(), &answer.body).unwrap();
     }
 
-    /// An attempt was answered with a problem.
-    pub fn problem(&self, attempt: u64, status: u16, problem: &Value) {
-        self.write(&json!({
-            "event": "reply", "attempt": attempt, "at_us": self.now_us(), "status": status, "problem": problem
-        }));
-    }
-
-    /// An attempt has no answer, or one that leaves open what came of it.
+    /// An attempt has no answer.
     pub fn unknown(&self, attempt: u64, why: &str) {
-        self.write(&json!({ "event": "unknown", "attempt": attempt, "at_us": self.now_us(), "why": why }));
+        self.writer.unknown(attempt, why).unwrap();
     }
 
     /// A fault happened.
     pub fn fault(&self, kind: &str, detail: &str) {
-        self.write(&json!({ "event": "fault", "at_us": self.now_us(), "kind": kind, "detail": detail }));
+        self.writer.fault(kind, detail).unwrap();
     }
 
-    /// Everything is in the file from here on.
-    pub fn flush(&self) {
-        self.file.lock().unwrap().flush().unwrap();
+    /// Ends the history: all of it is in the file.
+    pub fn finish(self) -> FinishedHistory {
+        self.writer.finish().unwrap();
+        FinishedHistory { path: self.path, attempts: self.attempts.into_inner() }
     }
+}
 
-    /// Removes the file, unless `CASEWORK_FAULTS_KEEP` asks to keep it.
-    pub fn remove(&self) {
+/// A history that is whole.
+pub struct FinishedHistory {
+    pub path: PathBuf,
+    /// How many attempts were made.
+    pub attempts: u64,
+}
+
+impl FinishedHistory {
+    /// Removes the file, unless it is to be kept.
+    pub fn remove(self) {
         if std::env::var_os("CASEWORK_FAULTS_KEEP").is_none() {
             std::fs::remove_file(&self.path).unwrap();
         }
-    }
-
-    fn now_us(&self) -> u64 {
-        self.started.elapsed().as_micros() as u64
-    }
-
-    fn write(&self, event: &Value) {
-        let line = format!("{event}\n");
-        self.file.lock().unwrap().write_all(line.as_bytes()).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 //! that it did), [`Rig::recovered`] measures, [`Rig::finish`] settles what is open and has the database judged. A rig that is
 //! dropped before its end stops its processes and judges nothing: that is a failed test.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -77,7 +78,6 @@ pub struct Rig<'a> {
     traffic: Arc<Traffic>,
     runtime: Runtime,
     clients: Vec<JoinHandle<()>>,
-    recorder: Arc<Recorder>,
     totals: Totals,
     name: &'static str,
     started: Instant,
@@ -89,11 +89,10 @@ impl<'a> Rig<'a> {
         let mut dice = Dice::seeded();
         let token = make_ready(database);
         let nodes: Vec<_> = (0..options.nodes).map(|number| start_node(database, &options, number)).collect();
-        let recorder = Arc::new(Recorder::create(options.name));
         let urls = (options.doors)(nodes.iter().map(|node| node.server.url().to_owned()).collect());
         // The server answers 202 before the client's patience ends, so that both kinds of "unclear" happen.
         let doors = urls.iter().map(|url| Sender::new(url, &token).waiting(options.patience.as_secs() as u32 / 2));
-        let traffic = Arc::new(Traffic::new(doors.collect(), Arc::clone(&recorder), options.patience));
+        let traffic = Arc::new(Traffic::new(doors.collect(), Recorder::create(options.name), options.patience));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(traffic.prepare(&mut dice));
         let clients = (0..size::clients())
@@ -101,7 +100,7 @@ impl<'a> Rig<'a> {
             .collect();
         let totals = Totals::default();
         let (name, started) = (options.name, Instant::now());
-        Self { nodes, database, dice, traffic, runtime, clients, recorder, totals, name, started }
+        Self { nodes, database, dice, traffic, runtime, clients, totals, name, started }
     }
 
     /// Waits until the load has settled so many more commands.
@@ -117,8 +116,18 @@ impl<'a> Rig<'a> {
 
     /// A fault happened: the caller has seen it.
     pub fn fired(&mut self, kind: &'static str, detail: &str) {
-        self.recorder.fault(kind, detail);
+        self.traffic.note_fault(kind, detail);
         self.totals.fired(kind);
+    }
+
+    /// The proxy between a process and its database.
+    pub fn proxy(&self, node: usize) -> &TcpProxy {
+        self.nodes[node].proxy.as_ref().expect("the rig was started with proxies")
+    }
+
+    /// How many answers of this kind (a problem's code, `applied`, ...) there were.
+    pub fn answers(&self, what: &str) -> u64 {
+        self.traffic.count_of(what)
     }
 
     /// One more line for the table at the end.
@@ -179,33 +188,35 @@ impl<'a> Rig<'a> {
             self.runtime.block_on(client).unwrap();
         }
         self.runtime.block_on(self.traffic.settle_the_rest(&mut self.dice));
-        self.recorder.flush();
-        self.judge();
-
         // What the clients held is closed before descriptors are counted.
         let traffic = Arc::into_inner(self.traffic).expect("every client has ended");
-        let traffic = traffic.close();
-        let mut usage = Vec::new();
-        for node in &self.nodes {
-            let now = || Usage::of(&node.server).expect("every process runs at the end");
-            eventually(SOON, "descriptors are given back", || {
-                now().descriptors <= node.at_start.descriptors + DESCRIPTORS_MORE_MAX
-            });
-            usage.push([node.at_start, now()]);
-        }
+        let (counted, recorder) = traffic.close();
+        let history = recorder.finish();
+        judge(self.database, &history.path, &self.totals);
+        let usage: Vec<_> = self.nodes.iter().map(|node| [node.at_start, settled_usage(node)]).collect();
         let took = self.started.elapsed();
-        let table = self.totals.table(self.name, &traffic, self.recorder.attempts(), took, &usage);
+        let table = self.totals.table(self.name, &counted, history.attempts, took, &usage);
         eprintln!("{table}");
-        std::fs::write(self.recorder.path().with_file_name(format!("{}.totals.txt", self.name)), table).unwrap();
-        self.totals.check_floors(&traffic.counts, commands_min, faults_min);
-        self.recorder.remove();
+        std::fs::write(history.path.with_file_name(format!("{}.totals.txt", self.name)), table).unwrap();
+        self.totals.check_floors(&counted.counts, commands_min, faults_min);
+        history.remove();
     }
+}
 
-    /// Two judges that share nothing with the load.
-    fn judge(&self) {
-        let url = self.database.url();
-        let _ = casework(["verify", "--database", url]).expect_success();
-    }
+/// Two judges that share nothing with the load.
+#[track_caller]
+fn judge(database: &TestDatabase, history: &Path, totals: &Totals) {
+    let _ = casework(["verify", "--database", database.url()]).expect_success();
+}
+
+/// Memory and descriptors of a process once its clients are gone.
+#[track_caller]
+fn settled_usage(node: &Node) -> Usage {
+    let now = || Usage::of(&node.server).expect("every process runs at the end");
+    eventually(SOON, "descriptors are given back", || {
+        now().descriptors <= node.at_start.descriptors + DESCRIPTORS_MORE_MAX
+    });
+    now()
 }
 
 /// Sends a command through one door until it is applied; returns how long after the fault's end that was.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::support::server::ServerProcess;
-use crate::traffic::{Counts, Traffic};
+use crate::traffic::{Counted, Counts};
 
 /// A command to every case succeeds this soon after a fault's end.
 pub const RECOVERED_WITHIN: Duration = Duration::from_secs(10);
@@ -67,11 +67,11 @@ impl Totals {
     }
 
     /// The table.
-    pub fn table(&self, name: &str, traffic: &Traffic, attempts: u64, took: Duration, usage: &[[Usage; 2]]) -> String {
+    pub fn table(&self, name: &str, counted: &Counted, attempts: u64, took: Duration, usage: &[[Usage; 2]]) -> String {
         let mut table = String::new();
         let seconds = took.as_secs_f64();
         let mut row = |what: &str, value: String| writeln!(table, "  {what:<28} {value}").expect("text grows");
-        let counts = &traffic.counts;
+        let counts = &counted.counts;
         let number = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
         row("took", format!("{seconds:.1} s"));
         row("commands, attempts", format!("{}, {attempts}", number(&counts.commands)));
@@ -89,7 +89,7 @@ impl Totals {
                 number(&counts.unclear_rejected)
             ),
         );
-        for (what, count) in traffic.answers() {
+        for (what, count) in &counted.answers {
             row(&format!("  {what}"), count.to_string());
         }
         for (kind, count) in &self.fired {

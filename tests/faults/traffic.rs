@@ -54,6 +54,13 @@ pub struct Counts {
     pub abandoned: AtomicU64,
 }
 
+/// What was counted, once all is over.
+pub struct Counted {
+    pub counts: Counts,
+    /// Answers by problem code or status, with how many of each.
+    pub answers: Vec<(String, u64)>,
+}
+
 /// What the clients of a scenario share.
 pub struct Traffic {
     doors: Vec<Sender>,
@@ -61,7 +68,7 @@ pub struct Traffic {
     revisions: Vec<AtomicI64>,
     statuses: Vec<Mutex<String>>,
     recent: Vec<Mutex<VecDeque<SentCommand>>>,
-    recorder: Arc<Recorder>,
+    recorder: Recorder,
     /// How long a client waits for an answer before it takes the attempt for lost.
     patience: Duration,
     is_over: AtomicBool,
@@ -75,7 +82,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// A load on the processes behind these senders.
-    pub fn new(doors: Vec<Sender>, recorder: Arc<Recorder>, patience: Duration) -> Self {
+    pub fn new(doors: Vec<Sender>, recorder: Recorder, patience: Duration) -> Self {
         let cases = (0..CASES + LATE_CASES).map(|i| format!("case/{i:02}")).collect();
         Self {
             doors,
@@ -93,15 +100,20 @@ impl Traffic {
         }
     }
 
+    /// A fault happened; it stands in the history.
+    pub fn note_fault(&self, kind: &str, detail: &str) {
+        self.recorder.fault(kind, detail);
+    }
+
     /// How many doors there are.
     pub fn door_count(&self) -> usize {
         self.doors.len()
     }
 
-    /// Closes all connections; what was counted stays.
-    pub fn close(mut self) -> Self {
-        self.doors.clear();
-        self
+    /// Closes all connections and gives the history up; what was counted stays.
+    pub fn close(self) -> (Counted, Recorder) {
+        let answers = self.answers();
+        (Counted { counts: self.counts, answers }, self.recorder)
     }
 
     /// The cases that were opened at the start.
@@ -109,8 +121,12 @@ impl Traffic {
         &self.cases[..CASES]
     }
 
-    /// Answers by problem code or status, with how many of each.
-    pub fn answers(&self) -> Vec<(String, u64)> {
+    /// How many answers of this kind there were.
+    pub fn count_of(&self, what: &str) -> u64 {
+        self.answers.lock().unwrap().get(what).copied().unwrap_or(0)
+    }
+
+    fn answers(&self) -> Vec<(String, u64)> {
         let mut answers: Vec<_> = self.answers.lock().unwrap().clone().into_iter().collect();
         answers.sort();
         answers
@@ -211,32 +227,31 @@ impl Traffic {
             }
             Err(_) => return self.note_unknown(attempt, "the client waited long enough"),
         };
+        // Also what is no answer of Casework (502 of a proxy in front, say) is in the history, as unknown.
+        self.recorder.reply(attempt, &answer);
         let problem = serde_json::from_slice::<Value>(&answer.body).ok().filter(|body| body["code"].is_string());
-        match (answer.status, problem) {
+        let code = problem.as_ref().map_or_else(String::new, |problem| problem["code"].as_str().unwrap().to_owned());
+        match (answer.status, code.as_str()) {
             (200 | 201, _) => {
-                self.recorder.outcome(attempt, &answer);
-                let what = if answer.is_replay() { "replayed" } else { "applied" };
-                self.count(what);
+                self.count(if answer.is_replay() { "replayed" } else { "applied" });
                 Attempt::Settled(answer)
             }
-            (202, _) => self.note_unknown(attempt, "202"),
-            // Of a proxy in front, not of Casework: whether the command arrived is not known.
-            (502 | 504, None) => self.note_unknown(attempt, "the proxy in front has no answer"),
-            (status @ (403 | 404 | 409 | 412 | 503), Some(problem)) => {
-                self.recorder.problem(attempt, status, &problem);
-                let code = problem["code"].as_str().unwrap();
-                self.count(code);
-                match (status, code) {
-                    (503, "unavailable" | "contention" | "overloaded" | "draining") => {
-                        assert_eq!((&problem["retryable"], &problem["reuse_key"]), (&json!(true), &json!(true)));
-                        Attempt::Unclear
-                    }
-                    (403, "not-assigned") | (404, "case-not-found") | (412, "stale-revision") => {
-                        Attempt::Settled(answer)
-                    }
-                    (409, "illegal-transition" | "operation-conflict" | "case-exists") => Attempt::Settled(answer),
-                    _ => panic!("{command:?} can't be answered {}", answer.text()),
-                }
+            (status @ (202 | 502 | 504), "") => {
+                self.count(&format!("unknown: {status}"));
+                Attempt::Unclear
+            }
+            (503, "unavailable" | "contention" | "overloaded" | "draining") => {
+                let problem = problem.unwrap();
+                assert_eq!((&problem["retryable"], &problem["reuse_key"]), (&json!(true), &json!(true)));
+                self.count(&code);
+                Attempt::Unclear
+            }
+            (403, "not-assigned")
+            | (404, "case-not-found")
+            | (409, "illegal-transition" | "operation-conflict" | "case-exists")
+            | (412, "stale-revision") => {
+                self.count(&code);
+                Attempt::Settled(answer)
             }
             (status, _) => panic!("{command:?} can't be answered {status}: {}", answer.text()),
         }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use super::postgres::PostgresDatabase;
 use super::process::{find_on_path, ids_of_user, own_uid, send_signal};
 use super::psql::{Rows, psql_rows};
+use super::wait::eventually;
 
 /// Bound on `initdb`, a start and a stop together with the machine's other work.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -132,6 +133,32 @@ impl PrivateServer {
         assert!(send_signal("KILL", pid), "there is no backend {pid}");
     }
 
+    /// `kill -9` of the postmaster; returns when it and all of its processes are gone.
+    ///
+    /// # Panics
+    /// When there is none, or its processes stay.
+    #[track_caller]
+    pub fn kill_postmaster_9(&self) {
+        let pid = self.postmaster_pid();
+        assert!(send_signal("KILL", pid), "there is no postmaster {pid}");
+        // Its processes notice by themselves; until then the shared memory is in use and nobody can start.
+        eventually(START_TIMEOUT, "every process of the server ends", || {
+            psql_rows(&self.url, "SELECT 1").is_err() && !is_any_process_in(&self.folder.join("data"))
+        });
+    }
+
+    /// Process id of the postmaster.
+    ///
+    /// # Panics
+    /// When the server was stopped.
+    #[must_use]
+    #[track_caller]
+    pub fn postmaster_pid(&self) -> u32 {
+        let text = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).expect("the server runs");
+        let line = text.lines().next().unwrap_or_default();
+        line.parse().expect("the first line is the process id")
+    }
+
     /// What the server logged so far.
     #[must_use]
     pub fn log(&self) -> String {
@@ -211,6 +238,12 @@ impl Drop for PrivateServer {
         drop(self.reaper.stdin.take());
         let _ = self.reaper.wait();
     }
+}
+
+/// Whether a process has this folder as its current one, as every process of a PostgreSQL server has its data folder.
+fn is_any_process_in(folder: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.into_iter().any(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder))
 }
 
 /// A port on 127.0.0.1 that was free a moment ago.
