@@ -72,7 +72,7 @@ fn outcomes_in(parameters: &[u8]) -> Vec<String> {
 mod heavy {
     use std::time::Instant;
 
-    use super::{COMMIT, Caught};
+    use super::Caught;
     use crate::rig::{Rig, RigOptions, SOON};
     use crate::size;
     use crate::support::database::TestDatabase;
@@ -145,13 +145,12 @@ mod heavy {
         let caught = Caught::default();
         let hold = rig.proxy(node).hold_next(caught.matcher(b'S'));
         hold.wait_held(SOON);
-        let waiting = format!(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' \
-             AND wait_event = 'ClientRead' AND query LIKE '%{COMMIT}%' AND query_start < clock_timestamp() - interval '30 ms' \
-             ORDER BY query_start LIMIT 1"
-        );
+        // In the middle of an exchange, and for longer than one that nobody holds.
+        let waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' \
+                       AND wait_event = 'ClientRead' AND application_name LIKE 'casework-writer-%' \
+                       AND query_start < clock_timestamp() - interval '50 ms' ORDER BY query_start LIMIT 1";
         let pid = eventually_some(SOON, "the backend waits for its client", || {
-            rig.database.sql(&waiting).first().map(|row| row[0].clone())
+            rig.database.sql(waiting).first().map(|row| row[0].clone())
         });
         let ended = rig.database.sql_value(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
         assert_eq!(ended, "t", "the backend is gone");

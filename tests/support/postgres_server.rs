@@ -145,6 +145,11 @@ impl PrivateServer {
         eventually(START_TIMEOUT, "every process of the server ends", || {
             psql_rows(&self.url, "SELECT 1").is_err() && !is_any_process_in(&self.folder.join("data"))
         });
+        // Where nobody waits for orphans (the first process of a small container), the dead postmaster keeps its number, and
+        // the next one would believe that it runs.
+        for lock in ["data/postmaster.pid".to_owned(), format!(".s.PGSQL.{}.lock", self.port)] {
+            let _ = std::fs::remove_file(self.folder.join(lock));
+        }
     }
 
     /// Process id of the postmaster.
