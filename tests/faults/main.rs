@@ -17,6 +17,8 @@
 mod support;
 
 mod database_crashes;
+mod hand_edits;
+mod locks;
 mod network;
 mod processes;
 mod recorder;
