@@ -16,13 +16,16 @@
 #[macro_use]
 mod support;
 
+mod clocks;
 mod database_crashes;
+mod disks;
 mod hand_edits;
 mod locks;
 mod network;
 mod processes;
 mod recorder;
 mod rig;
+mod routing;
 mod size;
 mod totals;
 mod traffic;

@@ -152,6 +152,38 @@ impl PrivateServer {
         }
     }
 
+    /// Gives a folder to the user that the server runs as.
+    ///
+    /// # Panics
+    /// When it may not be given away.
+    #[track_caller]
+    pub fn take_over(&self, folder: &Path) {
+        if let Some((uid, gid)) = postgres_ids() {
+            std::os::unix::fs::chown(folder, Some(uid), Some(gid)).expect("root may give a folder away");
+        }
+    }
+
+    /// Moves the write-ahead log to the folder `target`, which must not exist: on a disk of its own, say.
+    ///
+    /// # Panics
+    /// When it can't be moved.
+    #[track_caller]
+    pub fn move_log_to(&self, target: &Path) {
+        self.stop_fast();
+        let log = self.folder.join("data/pg_wal");
+        let moved = Command::new("cp").arg("-a").arg(&log).arg(target).status().expect("every system has cp");
+        assert!(moved.success(), "the log can't be copied to {}", target.display());
+        std::fs::remove_dir_all(&log).expect("our own folder can be removed");
+        std::os::unix::fs::symlink(target, &log).expect("a link can be made");
+        self.start_again();
+    }
+
+    /// Stops at once, if it runs at all.
+    pub fn stop_if_running(&self) {
+        // It may just be ending by itself.
+        let _ = self.run("pg_ctl", &["--mode", "immediate", "--wait", "stop"]);
+    }
+
     /// Process id of the postmaster.
     ///
     /// # Panics
