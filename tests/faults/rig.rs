@@ -79,6 +79,7 @@ pub struct Rig<'a> {
     runtime: Runtime,
     clients: Vec<JoinHandle<()>>,
     totals: Totals,
+    when_quiet: Option<Box<dyn FnOnce() + 'a>>,
     name: &'static str,
     started: Instant,
 }
@@ -100,7 +101,7 @@ impl<'a> Rig<'a> {
             .collect();
         let totals = Totals::default();
         let (name, started) = (options.name, Instant::now());
-        Self { nodes, database, dice, traffic, runtime, clients, totals, name, started }
+        Self { nodes, database, dice, traffic, runtime, clients, totals, when_quiet: None, name, started }
     }
 
     /// Waits until the load has settled so many more commands.
@@ -128,6 +129,26 @@ impl<'a> Rig<'a> {
     /// How many answers of this kind (a problem's code, `applied`, ...) there were.
     pub fn answers(&self, what: &str) -> u64 {
         self.traffic.count_of(what)
+    }
+
+    /// The load, for a scenario whose clients do more than its own.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    /// Waits for tasks of the load's runtime.
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// Runs a task beside the load.
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.runtime.spawn(work)
+    }
+
+    /// Does this once no client sends any more, and before descriptors are counted.
+    pub fn when_quiet(&mut self, work: impl FnOnce() + 'a) {
+        self.when_quiet = Some(Box::new(work));
     }
 
     /// One more line for the table at the end.
@@ -192,6 +213,9 @@ impl<'a> Rig<'a> {
         let traffic = Arc::into_inner(self.traffic).expect("every client has ended");
         let (counted, recorder) = traffic.close();
         let history = recorder.finish();
+        if let Some(work) = self.when_quiet.take() {
+            work();
+        }
         judge(self.database, &history.path, &self.totals);
         let usage: Vec<_> = self.nodes.iter().map(|node| [node.at_start, settled_usage(node)]).collect();
         let took = self.started.elapsed();

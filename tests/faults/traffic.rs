@@ -6,6 +6,7 @@
 //! that is not settled within two minutes. What the answers should be is not decided here.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::recorder::Recorder;
-use crate::support::http::Answer;
+use crate::support::http::{Answer, RawConnection};
 use crate::support::scene::{Dice, Sender, SentCommand};
 
 /// Cases that are opened before the load begins.
@@ -214,6 +215,18 @@ impl Traffic {
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         unreachable!("the loop ends with an answer or a panic")
+    }
+
+    /// Sends the first `bytes` of a request (fewer, if there are fewer) to `address` and hangs up without reading. Returns whether
+    /// all of it was sent.
+    pub fn cut_short(&self, address: SocketAddr, command: &SentCommand, bytes: usize) -> bool {
+        let request = self.doors[0].raw_request(command);
+        let attempt = self.recorder.invoke("hangs up", command);
+        let mut connection = RawConnection::connect(address);
+        connection.send(&request[..bytes.min(request.len())]);
+        drop(connection);
+        self.recorder.unknown(attempt, "the client hung up");
+        bytes >= request.len()
     }
 
     /// Sends a command once, to the process behind this door.

@@ -130,6 +130,21 @@ impl Sender {
         self.client.try_send(Method::POST, &path, &headers, command.members.to_string()).await
     }
 
+    /// The bytes of the request that sends a command, for who sends only some of them.
+    #[must_use]
+    pub fn raw_request(&self, command: &SentCommand) -> Vec<u8> {
+        let body = command.members.to_string();
+        format!(
+            "POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+             Idempotency-Key: {}\r\nContent-Length: {}\r\n\r\n{body}",
+            command_path(&command.case_id, &command.name),
+            self.token,
+            command.id,
+            body.len(),
+        )
+        .into_bytes()
+    }
+
     /// Sends a command.
     ///
     /// # Panics
