@@ -3,6 +3,7 @@
 //! Owns arguments, what is printed where (data on standard output, messages on standard error) and the exit codes, which
 //! are in `failure`. Never decides and never touches rows by itself: it calls the library as any other program could.
 
+mod check;
 mod completions;
 mod database;
 mod demo;
@@ -41,6 +42,7 @@ enum CliCommand {
     Replay(replay::ReplayArgs),
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
+    Check(check::CheckArgs),
     Token(token::TokenArgs),
     Migrate(migrate::MigrateArgs),
     Workflow(workflow::WorkflowCommandArgs),
@@ -60,6 +62,7 @@ pub fn main() -> ExitCode {
         CliCommand::Replay(args) => replay::run(args),
         CliCommand::Export(args) => export::run(args),
         CliCommand::Verify(args) => verify::run(args),
+        CliCommand::Check(args) => check::run(args),
         CliCommand::Token(args) => token::run(args),
         CliCommand::Migrate(args) => migrate::run(args),
         CliCommand::Workflow(args) => workflow::run(args),

@@ -58,5 +58,8 @@ pub use replay::{
     InvalidServerUrl, LineOutcome, RemoteServer, ReplayError, ReplayEvent, ReplayFault, ReplayOptions, ReplayReport,
     ReplayTarget, replay,
 };
-pub use verify::{Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_snapshot};
+pub use verify::{
+    CaseWitness, Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_before, verify_snapshot,
+    verify_snapshot_before,
+};
 pub use write::{ExportError, ExportOptions, ExportReport, export, write_line};

@@ -91,6 +91,21 @@ pub struct Outcome<'a> {
     pub recorded_at: Timestamp,
 }
 
+impl<'a> From<&'a Operation> for Outcome<'a> {
+    fn from(operation: &'a Operation) -> Self {
+        Self {
+            case_id: &operation.case_id,
+            operation_id: operation.operation_id,
+            command: &operation.command,
+            actor: &operation.actor,
+            status: &operation.status,
+            revision: operation.revision,
+            version: operation.version,
+            recorded_at: operation.recorded_at,
+        }
+    }
+}
+
 impl Outcome<'_> {
     /// The bytes that are stored and sent.
     pub fn to_json(&self) -> String {

@@ -159,6 +159,11 @@ impl<'a> CaseFold<'a> {
         decide(workflow, &self.state, command)
     }
 
+    /// The case after what was folded; `None` where some of it is only the rows' word.
+    pub(super) fn known_state(&self) -> Option<&CaseState> {
+        self.are_assignees_known.then_some(&self.state)
+    }
+
     /// Takes the row's word for where the case stands.
     fn adopt(&mut self, operation: &Operation) {
         if let CaseState::Absent = self.state {
@@ -263,17 +268,7 @@ fn standing(operation: &Operation, effect: Effect) -> Decision {
 }
 
 fn expected_outcome(operation: &Operation) -> String {
-    let outcome = Outcome {
-        case_id: &operation.case_id,
-        operation_id: operation.operation_id,
-        command: &operation.command,
-        actor: &operation.actor,
-        status: &operation.status,
-        revision: operation.revision,
-        version: operation.version,
-        recorded_at: operation.recorded_at,
-    };
-    outcome.to_json()
+    Outcome::from(operation).to_json()
 }
 
 /// A person may have spelt the data otherwise.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::case_fold::CaseFold;
 use self::scan::Scan;
-use crate::domain::{CaseId, Version, Workflow, WorkflowName};
+use crate::domain::{CaseId, CaseState, Operation, Version, Workflow, WorkflowName};
 use crate::store::{Database, Snapshot, StoreError, StoredWorkflow};
 
 /// The workflows that cases follow, by name.
@@ -89,19 +89,48 @@ impl VerifyReport {
     }
 }
 
+/// Someone who looks on while a database is proved, to hold it against what else is known. Cases come in the order of
+/// their ids (bytes), the operations of a case by version.
+pub trait CaseWitness: Send {
+    /// An operation was folded. `state` is its case afterwards; `None` where that can't be known for certain, behind a row
+    /// that is pruned or wrong.
+    fn operation(&mut self, operation: &Operation, state: Option<&CaseState>);
+
+    /// The case was read to its end; it has so many outbox rows.
+    fn case_end(&mut self, case_id: &CaseId, outbox: u64);
+}
+
+/// Nobody looks on.
+impl CaseWitness for () {
+    fn operation(&mut self, _: &Operation, _: Option<&CaseState>) {}
+    fn case_end(&mut self, _: &CaseId, _: u64) {}
+}
+
 /// Proves a whole database, workflows included, on one snapshot.
 ///
 /// # Errors
 /// [`StoreError`] when it can't be read to its end.
 pub async fn verify(database: &Database, options: VerifyOptions) -> Result<VerifyReport, StoreError> {
+    Ok(verify_before(database, options, ()).await?.0)
+}
+
+/// The same before a witness, who is given back.
+///
+/// # Errors
+/// [`StoreError`] when it can't be read to its end.
+pub async fn verify_before<W: CaseWitness + 'static>(
+    database: &Database,
+    options: VerifyOptions,
+    mut witness: W,
+) -> Result<(VerifyReport, W), StoreError> {
     database
         .call(move |store| async move {
             let mut report = VerifyReport { faults_max: options.faults_max, ..VerifyReport::default() };
             let mut snapshot = store.snapshot().await?;
             // Workflows are only ever added, so that those of a moment later include those of the snapshot.
             let workflows = read_workflows(&store.workflow_list().await?, &mut report);
-            verify_into(snapshot.as_mut(), &workflows, &options.progress, &mut report).await?;
-            Ok(report)
+            verify_into(snapshot.as_mut(), &workflows, &options.progress, &mut witness, &mut report).await?;
+            Ok((report, witness))
         })
         .await
 }
@@ -115,8 +144,21 @@ pub async fn verify_snapshot(
     workflows: &WorkflowMap,
     options: &VerifyOptions,
 ) -> Result<VerifyReport, StoreError> {
+    verify_snapshot_before(snapshot, workflows, options, &mut ()).await
+}
+
+/// The same before a witness.
+///
+/// # Errors
+/// [`StoreError`] when it can't be read to its end.
+pub async fn verify_snapshot_before(
+    snapshot: &mut dyn Snapshot,
+    workflows: &WorkflowMap,
+    options: &VerifyOptions,
+    witness: &mut dyn CaseWitness,
+) -> Result<VerifyReport, StoreError> {
     let mut report = VerifyReport { faults_max: options.faults_max, ..VerifyReport::default() };
-    verify_into(snapshot, workflows, &options.progress, &mut report).await?;
+    verify_into(snapshot, workflows, &options.progress, witness, &mut report).await?;
     Ok(report)
 }
 
@@ -141,17 +183,20 @@ async fn verify_into(
     snapshot: &mut dyn Snapshot,
     workflows: &WorkflowMap,
     progress: &AtomicU64,
+    witness: &mut dyn CaseWitness,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     let mut scan = Scan::new(snapshot);
     while let Some(case_id) = scan.first_case_id().await? {
         report.cases += 1;
+        let outbox_before = report.outbox;
         let record = scan.take_case(&case_id).await?;
         let mut fold = CaseFold::new(case_id.clone(), record, workflows);
         while let Some(operation) = scan.take_operation(&case_id).await? {
             report.operations += 1;
             progress.fetch_add(1, Ordering::Relaxed);
             fold.fold(&operation, report);
+            witness.operation(&operation, fold.known_state());
             while let Some(row) = scan.take_outbox(&case_id, Some(operation.version)).await? {
                 report.outbox += 1;
                 fold.outbox(&row, Some(&operation), report);
@@ -163,6 +208,7 @@ async fn verify_into(
             fold.outbox(&row, None, report);
         }
         fold.finish(report);
+        witness.case_end(&case_id, report.outbox - outbox_before);
     }
     Ok(())
 }
