@@ -2,7 +2,7 @@
 //! disk has been forced (SQLite) or PostgreSQL has said that it is done.
 //!
 //! `strace` shows what the server really asks of the system. For SQLite: after a request was read, the log is written, and
-//! a `fdatasync` of it begins and ends before the acknowledgement is written. For PostgreSQL: the operation is sent, and the
+//! a `fdatasync` (or `fsync`) of it begins and ends before the acknowledgement is written. For PostgreSQL: the operation is sent, and the
 //! end of that exchange (ReadyForQuery) is read before the acknowledgement is written. A check that can't fail shows nothing:
 //! with calls that force the disk made to do nothing, as with `synchronous=OFF`, and with the ends of exchanges taken out
 //! of the trace, the same check fails.
@@ -89,11 +89,16 @@ fn acknowledgements(calls: &[Syscall]) -> Vec<Acknowledgement<'_>> {
     found
 }
 
+/// Calls that force SQLite's log to disk; which of the two it makes is settled when it is built.
+fn forces_of_log(calls: &[Syscall]) -> impl Iterator<Item = &Syscall> {
+    calls.iter().filter(|call| matches!(call.name.as_str(), "fdatasync" | "fsync") && call.on.ends_with("-wal"))
+}
+
 /// Operations that were acknowledged before the log was written and forced.
 fn not_forced<'a>(calls: &[Syscall], acknowledged: &[Acknowledgement<'a>]) -> Vec<&'a str> {
-    let of_log = |name: &'static str| calls.iter().filter(move |call| call.name == name && call.on.ends_with("-wal"));
-    let forced: Vec<_> = of_log("fdatasync").filter(|call| call.result == Some(0) && !call.is_injected).collect();
-    let written: Vec<_> = of_log("pwrite64").collect();
+    let forced: Vec<_> = forces_of_log(calls).filter(|call| call.result == Some(0) && !call.is_injected).collect();
+    let written = calls.iter().filter(|call| call.name == "pwrite64" && call.on.ends_with("-wal"));
+    let written: Vec<_> = written.collect();
     let is_durable = |acknowledged: &&Acknowledgement<'_>| {
         forced.iter().any(|force| {
             force.ended < acknowledged.written
@@ -105,21 +110,14 @@ fn not_forced<'a>(calls: &[Syscall], acknowledged: &[Acknowledgement<'a>]) -> Ve
 
 /// Operations that were acknowledged before PostgreSQL had said that it is done with them.
 fn not_confirmed<'a>(calls: &[Syscall], acknowledged: &[Acknowledgement<'a>]) -> Vec<&'a str> {
-    let is_confirmed = |acknowledged: &&Acknowledgement<'_>| {
-        let sent = calls.iter().find(|call| {
-            is_write(call)
-                && call.arguments.contains(acknowledged.operation_id)
-                && !call.arguments.contains("HTTP/1.1")
-                && call.ended < acknowledged.written
-        });
+    let sends: Vec<_> = calls.iter().filter(|call| is_write(call) && !call.arguments.contains("HTTP/1.1")).collect();
+    let ends: Vec<_> = calls.iter().filter(|call| is_read(call) && call.arguments.contains(READY)).collect();
+    let is_confirmed = |one: &&Acknowledgement<'_>| {
+        // The outcome travels in the exchange, and names its operation.
+        let mut between = sends.iter().filter(|send| send.began > one.request_read && send.ended < one.written);
+        let sent = between.find(|send| send.arguments.contains(one.operation_id));
         sent.is_some_and(|sent| {
-            calls.iter().any(|call| {
-                is_read(call)
-                    && call.on == sent.on
-                    && call.ended > sent.began
-                    && call.ended < acknowledged.written
-                    && call.arguments.contains(READY)
-            })
+            ends.iter().any(|end| end.on == sent.on && end.began > sent.began && end.ended < one.written)
         })
     };
     acknowledged.iter().filter(|one| !is_confirmed(one)).map(|one| one.operation_id).collect()
@@ -134,8 +132,8 @@ mod heavy {
         let calls = parse(&trace);
         let acknowledged = acknowledgements(&calls);
         assert!(acknowledged.len() >= COMMANDS, "{} of {COMMANDS} acknowledgements seen", acknowledged.len());
-        let forced = calls.iter().filter(|call| call.name == "fdatasync" && call.on.ends_with("-wal")).count();
-        eprintln!("{} acknowledgements after {forced} times fdatasync of the log", acknowledged.len());
+        let forced = forces_of_log(&calls).count();
+        eprintln!("{} acknowledgements, and {forced} times the log was forced to disk", acknowledged.len());
         assert_eq!(not_forced(&calls, &acknowledged), Vec::<&str>::new());
     }
 

@@ -105,7 +105,7 @@ mod heavy {
             proxy.counts().frontend_messages.values().sum::<usize>()
         };
         let mut interrupted = 0;
-        for at in (0..messages).step_by(step(5)) {
+        for at in (0..messages).step_by(step(6)) {
             let database = TestDatabase::postgres();
             let (proxy, url) = TcpProxy::before(database.url());
             let seen = std::sync::atomic::AtomicUsize::new(0);
@@ -137,7 +137,7 @@ mod heavy {
             schema(&database)
         };
         let mut interrupted = 0;
-        for at in (1..).step_by(step(4)) {
+        for at in (1..).step_by(step(2)) {
             let database = TestDatabase::sqlite();
             let calls = "pwrite64,fdatasync,ftruncate,unlink";
             let trace = tempfile::NamedTempFile::new().unwrap();

@@ -4,6 +4,7 @@
 //! that it did), [`Rig::recovered`] measures, [`Rig::finish`] settles what is open and has the database judged. A rig that is
 //! dropped before its end stops its processes and judges nothing: that is a failed test.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -231,6 +232,13 @@ impl<'a> Rig<'a> {
 #[track_caller]
 fn judge(database: &TestDatabase, history: &Path, totals: &Totals) {
     let _ = casework(["verify", "--database", database.url()]).expect_success();
+    let mut arguments: Vec<OsString> = ["check", "--database", database.url()].map(OsString::from).into();
+    arguments.push(history.into());
+    for (kind, count) in totals.kinds() {
+        arguments.push(format!("--require={kind}={count}").into());
+    }
+    let checked = casework(arguments).expect_success();
+    eprintln!("{}", checked.stdout.trim_end());
 }
 
 /// Memory and descriptors of a process once its clients are gone.

@@ -32,7 +32,7 @@ pub fn parse(trace: &str) -> Vec<Syscall> {
         let Some((thread, rest)) = line.split_once(' ') else { continue };
         let rest = rest.trim_start();
         if let Some(begin) = rest.strip_suffix("<unfinished ...>") {
-            open.insert(thread, (number, begin.trim_end().to_owned()));
+            open.insert(thread, (number, begin.to_owned()));
         } else if rest.starts_with("<... ") {
             let (Some((began, begin)), Some((_, end))) = (open.remove(thread), rest.split_once(" resumed>")) else {
                 continue;
@@ -67,7 +67,9 @@ fn call(text: &str, began: usize, ended: usize) -> Option<Syscall> {
 
 #[test]
 fn calls_are_read_with_their_begin_and_their_end() {
-    let trace = "7 fdatasync(12</tmp/a b.db-wal> <unfinished ...>\n\
+    let trace = "9 recvfrom(36<TCP:[127.0.0.1:80->127.0.0.1:98]>,  <unfinished ...>\n\
+                 9 <... recvfrom resumed>\"POST\", 8192, 0, NULL, NULL) = 4\n\
+                 7 fdatasync(12</tmp/a b.db-wal> <unfinished ...>\n\
                  8 recvfrom(20<TCP:[127.0.0.1:80->127.0.0.1:99]>, \"POST x = 3\", 8192, 0, NULL, NULL) = 10\n\
                  7 <... fdatasync resumed>) = 0\n\
                  8 --- SIGCHLD {si_signo=SIGCHLD} ---\n\
@@ -79,11 +81,12 @@ fn calls_are_read_with_their_begin_and_their_end() {
     assert_eq!(
         seen,
         [
-            ("recvfrom", "TCP:[127.0.0.1:80->127.0.0.1:99]", Some(10), 1, 1),
-            ("fdatasync", "/tmp/a b.db-wal", Some(0), 0, 2),
-            ("fdatasync", "/tmp/a b.db-wal", Some(0), 4, 4),
-            ("read", "/x", None, 5, 5),
+            ("recvfrom", "TCP:[127.0.0.1:80->127.0.0.1:98]", Some(4), 0, 1),
+            ("recvfrom", "TCP:[127.0.0.1:80->127.0.0.1:99]", Some(10), 3, 3),
+            ("fdatasync", "/tmp/a b.db-wal", Some(0), 2, 4),
+            ("fdatasync", "/tmp/a b.db-wal", Some(0), 6, 6),
+            ("read", "/x", None, 7, 7),
         ]
     );
-    assert!(calls[2].is_injected && !calls[1].is_injected);
+    assert!(calls[3].is_injected && !calls[2].is_injected);
 }
