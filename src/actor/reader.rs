@@ -11,10 +11,9 @@ use tokio::sync::{Semaphore, mpsc};
 use tracing::{error, warn};
 
 use super::shard::CaseShard;
-use super::ticket::Ticket;
 use super::workflows::WorkflowRegistry;
 use crate::domain::{Case, CaseId, CaseState, KnownOperation, OperationId};
-use crate::engine::{CaseEvent, Trouble};
+use crate::engine::{ReadFound, ReadKind, ReadOrder, Trouble};
 use crate::store::{CaseLoad, CaseRecord, Database, StoreError};
 
 /// Requests in one statement.
@@ -24,65 +23,32 @@ const READS_MAX: usize = 3;
 /// A case with more operations comes without their ids; each id is then asked for.
 const OPERATIONS_MAX: usize = 256;
 
-/// What to read.
-pub(super) enum ReadKind {
-    /// State, assignments and ids.
-    Case,
-    /// Which of these are recorded.
-    Operations(Vec<OperationId>),
-}
-
 /// A read that a shard asks for.
 pub(super) struct ReadRequest {
-    pub(super) case_id: CaseId,
-    pub(super) number: u64,
-    pub(super) kind: ReadKind,
+    pub(super) order: ReadOrder,
     pub(super) shard: Addr<CaseShard>,
 }
 
 impl ReadRequest {
     /// The answer when it can't be read.
     pub(super) fn failed(self, trouble: Trouble) -> ReadAnswer {
-        match self.kind {
-            ReadKind::Case => ReadAnswer::Case { case_id: self.case_id, number: self.number, found: Err(trouble) },
-            ReadKind::Operations(_) => {
-                ReadAnswer::Operations { case_id: self.case_id, number: self.number, found: Err(trouble) }
-            }
-        }
+        let ReadOrder { case_id, number, kind } = self.order;
+        ReadAnswer { case_id, number, found: ReadFound::failed(&kind, trouble) }
+    }
+
+    fn answer(self, found: ReadFound) {
+        let ReadOrder { case_id, number, .. } = self.order;
+        self.shard.do_send(ReadAnswer { case_id, number, found });
     }
 }
 
 /// What was read.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) enum ReadAnswer {
-    Case { case_id: CaseId, number: u64, found: Result<(CaseState, Option<Vec<KnownOperation>>), Trouble> },
-    Operations { case_id: CaseId, number: u64, found: Result<Vec<KnownOperation>, Trouble> },
-}
-
-impl ReadAnswer {
-    pub(super) fn case_id(&self) -> &CaseId {
-        match self {
-            Self::Case { case_id, .. } | Self::Operations { case_id, .. } => case_id,
-        }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        match self {
-            Self::Case { number, .. } | Self::Operations { number, .. } => *number,
-        }
-    }
-
-    pub(super) fn into_event(self) -> (CaseId, CaseEvent<Ticket>) {
-        match self {
-            Self::Case { case_id, found: Ok((state, operations)), .. } => {
-                (case_id, CaseEvent::Loaded(state, operations))
-            }
-            Self::Case { case_id, found: Err(trouble), .. } => (case_id, CaseEvent::LoadFailed(trouble)),
-            Self::Operations { case_id, found: Ok(found), .. } => (case_id, CaseEvent::LookedUp(found)),
-            Self::Operations { case_id, found: Err(trouble), .. } => (case_id, CaseEvent::LookUpFailed(trouble)),
-        }
-    }
+pub(super) struct ReadAnswer {
+    pub(super) case_id: CaseId,
+    pub(super) number: u64,
+    pub(super) found: ReadFound,
 }
 
 /// Starts the reader; it ends when the last sender is gone. The channel is bounded by admission: a case has one read under
@@ -111,7 +77,7 @@ pub(super) fn start(database: Database, workflows: WorkflowRegistry) -> mpsc::Un
 
 async fn read(database: &Database, workflows: &WorkflowRegistry, requests: Vec<ReadRequest>) {
     let (cases, operations): (Vec<_>, Vec<_>) =
-        requests.into_iter().partition(|request| matches!(request.kind, ReadKind::Case));
+        requests.into_iter().partition(|request| matches!(request.order.kind, ReadKind::Case));
     if !cases.is_empty() {
         read_cases(database, workflows, cases).await;
     }
@@ -121,13 +87,12 @@ async fn read(database: &Database, workflows: &WorkflowRegistry, requests: Vec<R
 }
 
 async fn read_cases(database: &Database, workflows: &WorkflowRegistry, requests: Vec<ReadRequest>) {
-    let ids: Vec<CaseId> = requests.iter().map(|request| request.case_id.clone()).collect();
+    let ids: Vec<CaseId> = requests.iter().map(|request| request.order.case_id.clone()).collect();
     match database.store().cases_load(&ids, OPERATIONS_MAX).await {
         Ok(loads) => {
             for (request, load) in requests.into_iter().zip(loads) {
                 let found = hydrate(workflows, load).await;
-                let answer = ReadAnswer::Case { case_id: request.case_id, number: request.number, found };
-                request.shard.do_send(answer);
+                request.answer(ReadFound::Case(found));
             }
         }
         Err(error) => fail_all(requests, &error),
@@ -160,21 +125,19 @@ async fn read_operations(database: &Database, requests: Vec<ReadRequest>) {
     let keys: Vec<(CaseId, OperationId)> = requests
         .iter()
         .flat_map(|request| {
-            let ids = match &request.kind {
+            let ids = match &request.order.kind {
                 ReadKind::Operations(ids) => ids.as_slice(),
                 ReadKind::Case => &[],
             };
-            ids.iter().map(|id| (request.case_id.clone(), *id))
+            ids.iter().map(|id| (request.order.case_id.clone(), *id))
         })
         .collect();
     match database.store().operations_find(&keys).await {
         Ok(mut found) => {
             for request in requests {
-                let of_case = found.extract_if(.., |(case_id, _)| *case_id == request.case_id);
+                let of_case = found.extract_if(.., |(case_id, _)| *case_id == request.order.case_id);
                 let operations = of_case.map(|(_, operation)| operation).collect();
-                let answer =
-                    ReadAnswer::Operations { case_id: request.case_id, number: request.number, found: Ok(operations) };
-                request.shard.do_send(answer);
+                request.answer(ReadFound::Operations(Ok(operations)));
             }
         }
         Err(error) => fail_all(requests, &error),

@@ -47,6 +47,7 @@ mod latency;
 mod line;
 mod read;
 mod replay;
+mod stream_lines;
 mod verify;
 mod write;
 
@@ -58,6 +59,7 @@ pub use replay::{
     InvalidServerUrl, LineOutcome, RemoteServer, ReplayError, ReplayEvent, ReplayFault, ReplayOptions, ReplayReport,
     ReplayTarget, replay,
 };
+pub use stream_lines::{StreamLine, StreamLineReader};
 pub use verify::{
     CaseWitness, Fault, VerifyOptions, VerifyReport, WorkflowMap, verify, verify_before, verify_snapshot,
     verify_snapshot_before,

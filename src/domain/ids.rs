@@ -204,6 +204,15 @@ impl OperationId {
         Ok(Self(uuid))
     }
 
+    /// Parses the value of an `Idempotency-Key` header: an id, bare or as a structured-field string (RFC 8941).
+    ///
+    /// # Errors
+    /// [`InvalidId`] for any other form.
+    pub fn parse_key(value: &str) -> Result<Self, InvalidId> {
+        let bare = value.strip_prefix('"').map_or(Some(value), |rest| rest.strip_suffix('"'));
+        Self::parse(bare.unwrap_or_default())
+    }
+
     /// The UUID.
     pub fn uuid(&self) -> Uuid {
         self.0

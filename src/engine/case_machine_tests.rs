@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::Verdict;
 use super::*;
 use crate::domain::{
     ActorId, Case, Command, CommandDraft, CommandName, Members, Revision, Status, Timestamp, Version, Workflow,
 };
+
+#[path = "case_machine_found_tests.rs"]
+mod found;
 
 struct Bench {
     machine: CaseMachine<u32>,
@@ -86,8 +90,7 @@ impl Bench {
     }
 
     fn submit_on(&mut self, ticket: u32, command: Command, lane: Option<Lane>) {
-        let deadline = Duration::from_secs(self.seconds + 30);
-        let workflow = Workflow::permit();
+        let (deadline, workflow) = (Duration::from_secs(self.seconds + 30), Workflow::permit());
         self.event(CaseEvent::Submitted(Envelope { command, workflow, recorded_at: None, deadline, lane, ticket }));
     }
 

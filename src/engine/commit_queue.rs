@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::batch::{BatchAnswer, ChainAnswer, CommitFault};
 use super::case_events::Verdict;
 use super::chain::Chain;
+use super::planted_bugs::{PlantedBug, planted, rebase};
 use crate::domain::CaseId;
 
 /// The bounds of a queue.
@@ -85,6 +86,8 @@ pub enum QueueEffect {
     WakeAt(Duration),
 }
 
+mod patience;
+
 #[derive(Debug, Clone)]
 struct Queued {
     chain: Chain,
@@ -156,9 +159,20 @@ impl CommitQueue {
             QueueEvent::PatientFenceFailed(case_id) => {
                 effects.push(QueueEffect::Settle(case_id, Verdict::StillUnclear));
             }
-            QueueEvent::Woken => {}
+            QueueEvent::Woken => self.woken(now, effects),
         }
         self.advance(now, effects);
+    }
+
+    /// The driver keeps one wake-up, the earliest. If that was meant for a chain that has gone since, a pause that ends
+    /// later must be asked for again, or nothing would end it.
+    fn woken(&self, now: Duration, effects: &mut Vec<QueueEffect>) {
+        if let Stage::Pausing { until, .. } | Stage::FencePausing { until, .. } = self.stage
+            && now < until
+            && !planted(PlantedBug::WakeUpLost)
+        {
+            effects.push(QueueEffect::WakeAt(until));
+        }
     }
 
     fn enqueued(&mut self, chain: Chain, deadline: Duration, effects: &mut Vec<QueueEffect>) {
@@ -180,9 +194,12 @@ impl CommitQueue {
                     self.chain_answered(queued, answer, now, effects);
                 }
             }
-            Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear) => {
+            answer @ (Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear)) => {
                 let unclear: Vec<CaseId> = batch.into_iter().map(|queued| queued.chain.case_id).collect();
                 settle_all(&unclear, Verdict::Unclear, effects);
+                if planted(PlantedBug::UnclearWithoutFence) && answer.is_err() {
+                    return settle_all(&unclear, Verdict::Fenced, effects);
+                }
                 self.stage = Stage::Fencing { unclear, told: false };
                 effects.push(QueueEffect::Fence);
             }
@@ -203,9 +220,16 @@ impl CommitQueue {
     ) {
         let verdict = match answer {
             ChainAnswer::Held => Verdict::Held,
+            ChainAnswer::Missed { seen } if planted(PlantedBug::RetriedWithoutDeciding) => {
+                rebase(&mut queued.chain, seen);
+                return self.waiting.push_back(queued);
+            }
             ChainAnswer::Missed { .. } => Verdict::Missed,
             ChainAnswer::Locked if now >= queued.deadline => Verdict::Contention,
             ChainAnswer::Locked => {
+                if planted(PlantedBug::TwoChainsInFlight) {
+                    effects.push(QueueEffect::Settle(queued.chain.case_id.clone(), Verdict::Missed));
+                }
                 queued.locked_tries += 1;
                 queued.not_before = now + self.jittered(self.limits.retry_pause, queued.locked_tries);
                 self.waiting.push_back(queued);
@@ -239,6 +263,10 @@ impl CommitQueue {
             return settle_batch(batch, verdict, effects);
         }
         let second = batch.split_off(batch.len() / 2);
+        if planted(PlantedBug::HalvesShareAFate) {
+            settle_batch(second, Verdict::BadData, effects);
+            return self.halves.push_front(batch);
+        }
         self.halves.push_front(second);
         self.halves.push_front(batch);
     }
@@ -260,41 +288,6 @@ impl CommitQueue {
             self.stage = Stage::FencePausing { unclear, until };
             effects.push(QueueEffect::WakeAt(until));
         }
-    }
-
-    fn patient_answered(
-        &mut self,
-        case_id: CaseId,
-        answer: Result<BatchAnswer, CommitFault>,
-        now: Duration,
-        effects: &mut Vec<QueueEffect>,
-    ) {
-        let verdict = match answer {
-            Ok(BatchAnswer::Settled(answers)) => match answers.first() {
-                Some(ChainAnswer::Held) => Verdict::Held,
-                Some(ChainAnswer::Missed { .. }) => Verdict::Missed,
-                Some(ChainAnswer::Locked) | None => return self.patient_again(case_id, now, effects),
-            },
-            Err(CommitFault::Locked | CommitFault::Retry) => return self.patient_again(case_id, now, effects),
-            Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear) => {
-                return effects.push(QueueEffect::Settle(case_id, Verdict::Unclear));
-            }
-            Err(CommitFault::Failed) => Verdict::Failed,
-            Err(CommitFault::Duplicate) => Verdict::Missed,
-            Err(CommitFault::BrokenInvariant) => Verdict::Broken,
-            Err(CommitFault::Data) => Verdict::BadData,
-        };
-        self.patient.remove(&case_id);
-        effects.push(QueueEffect::Settle(case_id, verdict));
-    }
-
-    fn patient_again(&mut self, case_id: CaseId, now: Duration, effects: &mut Vec<QueueEffect>) {
-        let Some(queued) = self.patient.remove(&case_id) else { return };
-        if now >= queued.deadline {
-            return effects.push(QueueEffect::Settle(case_id, Verdict::Contention));
-        }
-        // Back in line: it is likely free by now, and if not, it waits again.
-        self.waiting.push_back(Queued { locked_tries: self.limits.locked_tries_max, not_before: now, ..queued });
     }
 
     fn advance(&mut self, now: Duration, effects: &mut Vec<QueueEffect>) {
@@ -326,26 +319,10 @@ impl CommitQueue {
 
     fn send(&mut self, batch: Vec<Queued>, retries: u32, effects: &mut Vec<QueueEffect>) {
         effects.push(QueueEffect::Commit(batch.iter().map(|queued| queued.chain.clone()).collect()));
-        self.stage = Stage::Committing { batch, retries };
-    }
-
-    /// Cases that stay locked get a connection that waits for them, as long as there is one.
-    fn hand_to_patience(&mut self, now: Duration, effects: &mut Vec<QueueEffect>) {
-        let mut i = 0;
-        while i < self.waiting.len() && self.patient.len() < self.limits.patient_max {
-            if self.waiting[i].locked_tries < self.limits.locked_tries_max {
-                i += 1;
-                continue;
-            }
-            let queued = self.waiting.remove(i).expect("the index is in range");
-            if now >= queued.deadline {
-                effects.push(QueueEffect::Settle(queued.chain.case_id, Verdict::Contention));
-                continue;
-            }
-            let wait = queued.deadline - now;
-            effects.push(QueueEffect::CommitPatiently(queued.chain.clone(), wait));
-            self.patient.insert(queued.chain.case_id.clone(), queued);
+        if planted(PlantedBug::AcknowledgedBeforeCommit) {
+            settle_batch(batch.clone(), Verdict::Held, effects);
         }
+        self.stage = Stage::Committing { batch, retries };
     }
 
     /// All that waits by now, up to the caps, in key order.
@@ -354,10 +331,15 @@ impl CommitQueue {
         let (mut operations, mut bytes) = (0, 0);
         let mut batch: Vec<Queued> = Vec::new();
         let mut left = VecDeque::new();
-        while let Some(queued) = self.waiting.pop_front() {
+        while let Some(mut queued) = self.waiting.pop_front() {
             if queued.not_before > now {
                 left.push_back(queued);
                 continue;
+            }
+            if planted(PlantedBug::ChainCut)
+                && let Some(step) = &mut queued.chain.step
+            {
+                step.operations.truncate(limits.batch_operations_max.saturating_sub(operations).max(1));
             }
             operations += queued.chain.operation_count();
             bytes += queued.chain.bytes();

@@ -238,3 +238,20 @@ fn a_patient_connection_that_becomes_unclear_is_fenced_too() {
     assert_eq!(bench.seen(), ["001 Unclear", "001 StillUnclear", "001 Fenced"]);
     assert!(bench.queue.is_idle());
 }
+
+#[test]
+fn a_pause_outlives_a_wake_up_that_was_meant_for_something_else() {
+    let mut bench = Bench::new();
+    bench.enqueue(1);
+    bench.settled(&[Locked]);
+    bench.enqueue(2);
+    assert_eq!(bench.seen(), ["commit 001", "wake", "commit 002"]);
+    bench.fault(CommitFault::Retry);
+    assert_eq!(bench.seen(), ["wake"]);
+    // The driver was asked twice and wakes once, for the locked chain: too early for the pause.
+    bench.event(QueueEvent::Woken);
+    assert_eq!(bench.seen(), ["wake"]);
+    bench.millis += 1_000;
+    bench.event(QueueEvent::Woken);
+    assert_eq!(bench.seen(), ["commit 002"]);
+}

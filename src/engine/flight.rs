@@ -40,6 +40,14 @@ impl<T> Flight<T> {
         })
     }
 
+    /// The operation that this id becomes if the chain holds.
+    pub(super) fn speculative(&self, operation_id: OperationId) -> Option<&KnownOperation> {
+        self.members.iter().find_map(|member| match member {
+            Member::Accepted(_, operation) if operation.operation_id == operation_id => Some(operation),
+            _ => None,
+        })
+    }
+
     pub(super) fn accepted_count(&self) -> usize {
         self.members.iter().filter(|member| matches!(member, Member::Accepted(..))).count()
     }

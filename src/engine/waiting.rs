@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::answer::{Answer, Receipt};
 use super::case_events::{CaseEffect, Envelope};
+use super::planted_bugs::{PlantedBug, planted};
 use crate::domain::{Command, KnownOperation, decide};
 
 /// A command that waits to be decided.
@@ -34,7 +35,12 @@ pub(super) enum LookUp {
 }
 
 /// The answer to a command whose id is recorded: it needs no machine, for it can't change.
-pub fn answer_known(known: &KnownOperation, command: &Command) -> Answer {
+pub(super) fn answer_known(known: &KnownOperation, command: &Command) -> Answer {
+    if planted(PlantedBug::DigestNotCompared)
+        && let Some(outcome) = known.outcome.clone()
+    {
+        return Answer::Replayed(Receipt { command: known.command.clone(), outcome });
+    }
     match decide::replay(known, command) {
         Ok(outcome) => Answer::Replayed(Receipt { command: known.command.clone(), outcome }),
         Err(rejection) => Answer::Rejected(rejection),

@@ -39,8 +39,7 @@ pub(super) fn operation_id(headers: &HeaderMap) -> Result<OperationId, Problem> 
                 "send `Idempotency-Key` with a UUID that you made for this command",
             )
         })?;
-    let bare = value.strip_prefix('"').map_or(Some(value), |rest| rest.strip_suffix('"'));
-    OperationId::parse(bare.unwrap_or_default()).map_err(|error| invalid(error.to_string()))
+    OperationId::parse_key(value).map_err(|error| invalid(error.to_string()))
 }
 
 /// `If-Match: "5"` or `"5.9"`: the revision that the client decided on.

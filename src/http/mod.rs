@@ -13,7 +13,6 @@ mod headers;
 mod history;
 mod lanes;
 mod list;
-mod ndjson;
 mod probes;
 mod problem_pages;
 mod problems;

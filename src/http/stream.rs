@@ -23,10 +23,9 @@ use super::commands::status;
 use super::exchange::{Exchange, ServerState};
 use super::headers;
 use super::lanes::Lanes;
-use super::ndjson::{Line, LineReader};
 use super::problems::{Problem, ProblemCode};
 use crate::actor::{PendingAnswer, Submission};
-use crate::command_log::{LineError, LineRules, parse_line};
+use crate::command_log::{LineError, LineRules, StreamLine, StreamLineReader, parse_line};
 use crate::domain::{CaseId, Command};
 use crate::engine::{Answer, Lane, Receipt, Trouble};
 
@@ -52,7 +51,7 @@ pub(super) async fn run(exchange: &Exchange, payload: web::Payload) -> Result<Ht
     let lanes = Rc::new(RefCell::new(Lanes::default()));
     let reading = Reading { state: exchange.state.clone(), token, identity, lanes: lanes.clone(), entries };
     // A task of its own: reading goes on while an answer is awaited or written.
-    actix_web::rt::spawn(reading.run(LineReader::new(payload)));
+    actix_web::rt::spawn(reading.run(StreamLineReader::new(payload)));
     let writing = Writing { answers, head: None, lanes, request_id: exchange.request_id.clone() };
     Ok(HttpResponse::Ok()
         .content_type("application/x-ndjson")
@@ -85,7 +84,7 @@ struct Reading {
 
 impl Reading {
     /// Reads until the end of the upload, until the client is gone, or until the server has drained for long enough.
-    async fn run<S, E>(mut self, mut lines: LineReader<S>)
+    async fn run<S, E>(mut self, mut lines: StreamLineReader<S>)
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::fmt::Display,
@@ -108,7 +107,7 @@ impl Reading {
     }
 
     /// Submits a line, or says why not.
-    async fn take(&mut self, line: Line) -> Entry {
+    async fn take(&mut self, line: StreamLine) -> Entry {
         let refused = |problem| Entry { line: line.number, lane: None, state: EntryState::Refused(problem) };
         let Some(text) = line.text else { return refused(LineError::TooLong.into()) };
         let rules = LineRules { default_actor: Some(&self.identity.subject), recorded: false };

@@ -20,6 +20,8 @@ mod history;
 mod hot_case;
 mod http;
 mod memory;
+mod pace;
+mod properties;
 mod readme;
 mod reviewers;
 mod schema;

@@ -50,3 +50,18 @@ pub fn find_on_path(program: &str) -> Option<PathBuf> {
 pub fn crate_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
+
+/// Lets this process, and those that it starts, have so many open files.
+///
+/// # Panics
+/// When the system does not allow it.
+#[track_caller]
+pub fn allow_files(count: usize) {
+    let limit = |soft: usize| {
+        let status = Command::new("prlimit")
+            .args(["--pid", &std::process::id().to_string(), &format!("--nofile={soft}:")])
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    assert!(limit(count), "user {} may not open {count} files: raise `ulimit -Hn`", own_uid());
+}

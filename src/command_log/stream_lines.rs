@@ -6,11 +6,11 @@
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
-use crate::command_log::LINE_BYTES_MAX;
+use super::line::LINE_BYTES_MAX;
 
 /// A line that is not empty, with its number from 1 (empty lines are counted).
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub struct StreamLine {
     /// Where it stands.
     pub number: u64,
     /// Without its line feed; `None`: it is too long.
@@ -18,7 +18,7 @@ pub(super) struct Line {
 }
 
 /// Reads lines from pieces of any size.
-pub(super) struct LineReader<S> {
+pub struct StreamLineReader<S> {
     pieces: S,
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line feed.
@@ -29,18 +29,18 @@ pub(super) struct LineReader<S> {
     ended: bool,
 }
 
-impl<S, E> LineReader<S>
+impl<S, E> StreamLineReader<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::fmt::Display,
 {
     /// At the first line.
-    pub(super) fn new(pieces: S) -> Self {
+    pub fn new(pieces: S) -> Self {
         Self { pieces, buffer: BytesMut::new(), searched: 0, number: 0, skipping: false, ended: false }
     }
 
     /// The next line; `None` at the end. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<Line> {
+    pub async fn next(&mut self) -> Option<StreamLine> {
         loop {
             if let Some(line) = self.cut() {
                 return Some(line);
@@ -62,7 +62,7 @@ where
     }
 
     /// Takes a line out of the buffer, if one is whole or too long.
-    fn cut(&mut self) -> Option<Line> {
+    fn cut(&mut self) -> Option<StreamLine> {
         loop {
             let feed = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n').map(|at| self.searched + at);
             let (text, is_last) = match feed {
@@ -82,7 +82,7 @@ where
                     self.searched = 0;
                     self.skipping = true;
                     self.number += 1;
-                    return Some(Line { number: self.number, text: None });
+                    return Some(StreamLine { number: self.number, text: None });
                 }
                 None => {
                     self.searched = self.buffer.len();
@@ -102,7 +102,7 @@ where
                 continue;
             }
             let text = (text.len() <= LINE_BYTES_MAX).then(|| text.freeze());
-            return Some(Line { number: self.number, text });
+            return Some(StreamLine { number: self.number, text });
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     fn lines(text: &[u8], piece_bytes: usize) -> Vec<(u64, Option<usize>)> {
         let pieces: Vec<Result<Bytes, String>> =
             text.chunks(piece_bytes).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        let mut reader = LineReader::new(futures_util::stream::iter(pieces));
+        let mut reader = StreamLineReader::new(futures_util::stream::iter(pieces));
         let mut lines = Vec::new();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         while let Some(line) = runtime.block_on(reader.next()) {
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn what_broke_off_is_dropped() {
         let pieces = [Ok(Bytes::from_static(b"{}\n{\"a\"")), Err("reset")];
-        let mut reader = LineReader::new(futures_util::stream::iter(pieces));
+        let mut reader = StreamLineReader::new(futures_util::stream::iter(pieces));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert_eq!(runtime.block_on(reader.next()).map(|line| line.number), Some(1));
         assert_eq!(runtime.block_on(reader.next()), None);

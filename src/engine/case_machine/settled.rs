@@ -1,0 +1,133 @@
+//! What a case does when something became of its chain.
+//!
+//! Owns the step from a verdict to answers, or to deciding again. Memory follows the commit and is dropped whenever the
+//! chain did not hold. Nothing is answered while a chain is unclear, but that it is.
+
+use super::{CaseMachine, Stage};
+use crate::domain::{InvalidCommand, Rejection};
+use crate::engine::answer::{Answer, Trouble};
+use crate::engine::case_events::{CaseEffect, Verdict};
+use crate::engine::flight::{Flight, Member};
+use crate::engine::operation_cache::OperationCache;
+use crate::engine::planted_bugs::{PlantedBug, planted};
+use crate::engine::waiting::{receipt, reply};
+
+impl<T> CaseMachine<T> {
+    pub(super) fn settled(&mut self, verdict: Verdict, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        let flight = match std::mem::replace(&mut self.stage, Stage::Unknown) {
+            Stage::Committing(flight) => flight,
+            Stage::Unclear { flight, told } => match verdict {
+                Verdict::Fenced => return self.fenced(flight, cache),
+                Verdict::StillUnclear if !told => {
+                    let flight = flight.answer_all(&Answer::Unsettled(Trouble::Unavailable), effects);
+                    self.fail_waiting(Trouble::Unavailable, effects);
+                    self.stage = Stage::Unclear { flight, told: true };
+                    return;
+                }
+                _ => {
+                    self.stage = Stage::Unclear { flight, told };
+                    return;
+                }
+            },
+            other => {
+                self.stage = other;
+                return;
+            }
+        };
+        match verdict {
+            Verdict::Held => self.held(flight, cache, effects),
+            Verdict::Missed => self.missed(flight, cache, effects),
+            Verdict::BadData => self.bad_data(flight, effects),
+            Verdict::Contention => self.give_up(flight, Trouble::Contention, cache, effects),
+            Verdict::Failed => self.give_up(flight, Trouble::Unavailable, cache, effects),
+            Verdict::Broken => self.give_up(flight, Trouble::Internal, cache, effects),
+            Verdict::Unclear if planted(PlantedBug::ForgottenWhileUnclear) => {
+                self.give_up(flight, Trouble::Contention, cache, effects);
+            }
+            Verdict::Unclear | Verdict::StillUnclear => self.stage = Stage::Unclear { flight, told: false },
+            Verdict::Fenced => self.fenced(flight, cache),
+        }
+        if verdict == Verdict::StillUnclear {
+            self.settled(Verdict::StillUnclear, cache, effects);
+        }
+    }
+
+    /// Memory follows the commit; then every reply of the chain goes out, in order.
+    pub(super) fn held(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        for member in flight.members {
+            self.alone = self.alone.saturating_sub(1);
+            let (waiting, answer) = match member {
+                Member::Accepted(waiting, operation) => {
+                    let answer = Answer::Applied(receipt(&operation));
+                    cache.insert(&self.case_id, operation);
+                    (waiting, answer)
+                }
+                Member::Rejected(waiting, rejection) => (waiting, Answer::Rejected(rejection)),
+            };
+            reply(waiting.envelope, answer, effects);
+        }
+        self.memory = Some(flight.after);
+        self.stage = Stage::Ready;
+    }
+
+    /// Reload, look the ids up first, decide again; at most so often.
+    fn missed(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        for mut waiting in flight.into_waiting().rev() {
+            waiting.attempts += 1;
+            self.waiting.push_front(waiting);
+        }
+        let attempts_max = self.limits.attempts_max;
+        for waiting in std::mem::take(&mut self.waiting) {
+            if waiting.attempts > attempts_max {
+                reply(waiting.envelope, Answer::Unsettled(Trouble::Contention), effects);
+            } else {
+                self.waiting.push_back(waiting);
+            }
+        }
+        self.sort_waiting();
+        if planted(PlantedBug::MemoryKeptAfterMiss) {
+            self.stage = Stage::Ready;
+            return;
+        }
+        self.drop_memory(cache);
+    }
+
+    /// One command of the chain has a value that the database can't store. A chain is never cut: it is decided again, each
+    /// command alone, until the bad one is found alone and answered.
+    fn bad_data(&mut self, flight: Flight<T>, effects: &mut Vec<CaseEffect<T>>) {
+        let is_single = flight.accepted_count() == 1;
+        self.alone = if is_single { self.alone.saturating_sub(1) } else { flight.members.len() };
+        for member in flight.members.into_iter().rev() {
+            match member {
+                Member::Accepted(waiting, _) if is_single => {
+                    let detail = "the database can't store a value of this command; change it";
+                    let rejection = Rejection::InvalidCommand(InvalidCommand::at("", detail));
+                    reply(waiting.envelope, Answer::Rejected(rejection), effects);
+                }
+                Member::Accepted(waiting, _) | Member::Rejected(waiting, _) => self.waiting.push_front(waiting),
+            }
+        }
+        self.sort_waiting();
+        self.stage = Stage::Ready;
+    }
+
+    fn give_up(
+        &mut self,
+        flight: Flight<T>,
+        trouble: Trouble,
+        cache: &mut OperationCache,
+        effects: &mut Vec<CaseEffect<T>>,
+    ) {
+        flight.answer_all(&Answer::Unsettled(trouble), effects);
+        self.drop_memory(cache);
+    }
+
+    /// What is read from now on is final: found, it was applied; not found, it never will be. Decide again.
+    fn fenced(&mut self, flight: Flight<T>, cache: &mut OperationCache) {
+        for waiting in flight.into_unclear().rev() {
+            self.waiting.push_front(waiting);
+        }
+        self.sort_waiting();
+        self.drop_memory(cache);
+    }
+}

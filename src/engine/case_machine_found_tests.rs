@@ -1,0 +1,26 @@
+//! Sequences of events that the simulator found, kept by hand.
+
+use super::*;
+
+#[test]
+fn a_line_behind_one_without_a_final_answer_is_told_so_also_when_it_is_recorded() {
+    let (mut bench, lane) = (Bench::ready(), Lane::new());
+    bench.submit(1, note(1));
+    bench.submit_on(2, note(1), Some(lane.clone()));
+    lane.note(&Answer::Unsettled(Trouble::Overloaded));
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["commit:1@9", "1:applied", "2:unavailable"]);
+}
+
+#[test]
+fn what_waits_behind_answered_commands_is_looked_up_at_once() {
+    let mut bench = Bench::unknown();
+    bench.submit(1, note(1));
+    bench.event(CaseEvent::Loaded(in_review(5, 9), None));
+    bench.event(CaseEvent::LookedUp(vec![]));
+    bench.submit(2, note(1));
+    bench.submit(3, note(3));
+    assert_eq!(bench.seen(), ["load", "look-up:1", "commit:1@9"]);
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["1:applied", "2:replayed", "look-up:1"], "nothing else would wake the case");
+}

@@ -1,0 +1,283 @@
+//! The cases of one shard: which are in memory, which have a driver at work, and what must leave.
+//!
+//! Owns the way of a command to its case's machine. A case is read before its first command is decided, unless that brings
+//! the case; an idle case loses its driver and stays as a passive entry; a full memory evicts what was used least recently
+//! and has nothing waiting, in flight or unclear; a case that does not exist stays no longer than its commands. Never
+//! decides about a case, never does I/O: each call appends effects. Cannot fail.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lru::LruCache;
+
+use super::answer::{Answer, Lane, Trouble};
+use super::case_cell::{CaseCell, ReadFound, ReadKind, ReadOrder, ShardMemory};
+use super::case_events::{CaseEvent, CaseLimits, Envelope, Verdict};
+use super::case_machine::CaseMachine;
+use super::operation_cache::Known;
+use super::planted_bugs::{PlantedBug, planted};
+use super::waiting::answer_known;
+use crate::domain::{CaseId, CaseState, Command, CommandKind, Edit, KnownOperation, OperationId, Rejection};
+
+/// How many busy cases are passed over when one must leave memory.
+const EVICTION_TRIES_MAX: usize = 64;
+
+/// The bounds of a shard.
+#[derive(Debug, Clone, Copy)]
+pub struct TableLimits {
+    /// Cases in memory.
+    pub cases_max: usize,
+    /// How long a case keeps its driver without work.
+    pub idle_after: Duration,
+    /// The bounds of each case.
+    pub case: CaseLimits,
+}
+
+/// What the shard's driver has to do.
+#[derive(Debug)]
+pub enum TableEffect<T> {
+    /// Answer a caller.
+    Reply(T, Answer),
+    /// Read; the answer comes back to the table.
+    Read(ReadOrder),
+    /// Let the case handle the event, after those that were delivered to it before. What can't be delivered is taken back
+    /// with [`CaseCell::undelivered`].
+    Deliver(Rc<CaseCell<T>>, CaseEvent<T>),
+    /// The case's driver has no more work.
+    Retire(CaseId),
+}
+
+/// What a case id has in memory.
+#[derive(Debug)]
+enum Entry<T> {
+    /// The first read is under way; commands wait. `asked`: so many of them came before it began.
+    Arriving { waiting: Vec<Envelope<T>>, asked: usize, read: u64 },
+    /// The case is in memory.
+    Kept(Rc<CaseCell<T>>),
+}
+
+/// The cases of one shard.
+#[derive(Debug)]
+pub struct CaseTable<T> {
+    limits: TableLimits,
+    memory: Rc<ShardMemory>,
+    cases: LruCache<CaseId, Entry<T>>,
+    /// Cases with a driver at work.
+    live: HashSet<CaseId>,
+}
+
+impl<T> CaseTable<T> {
+    /// An empty table.
+    pub fn new(limits: TableLimits, memory: Rc<ShardMemory>) -> Self {
+        Self { limits, memory, cases: LruCache::unbounded(), live: HashSet::new() }
+    }
+
+    /// How many cases are in memory.
+    pub fn case_count(&self) -> usize {
+        self.cases.len()
+    }
+
+    /// A command comes in.
+    pub fn arrive(&mut self, envelope: Envelope<T>, effects: &mut Vec<TableEffect<T>>) {
+        if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
+            return turn_away(envelope, Answer::Unsettled(Trouble::Unavailable), effects);
+        }
+        let case_id = envelope.command.case_id().clone();
+        match self.cases.get_mut(&case_id) {
+            Some(Entry::Kept(_)) => self.deliver(&case_id, CaseEvent::Submitted(envelope), effects),
+            Some(Entry::Arriving { waiting, .. }) => {
+                if waiting.len() >= self.limits.case.waiting_max && envelope.lane.is_none() {
+                    return turn_away(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
+                }
+                let brings_case = brings_case(&envelope.command);
+                waiting.push(envelope);
+                if brings_case {
+                    let machine = self.assume_absent(&case_id);
+                    self.keep(case_id, machine, effects);
+                }
+            }
+            None => self.arrive_unknown(case_id, envelope, effects),
+        }
+    }
+
+    fn arrive_unknown(&mut self, case_id: CaseId, envelope: Envelope<T>, effects: &mut Vec<TableEffect<T>>) {
+        let id = envelope.command.operation_id();
+        let answer = match self.memory.cache.borrow_mut().find(&case_id, id) {
+            Known::Recorded(known) => Some(answer_known(known, &envelope.command)),
+            Known::Absent | Known::AskDatabase => None,
+        };
+        if let Some(answer) = answer {
+            return turn_away(envelope, answer, effects);
+        }
+        // A line of a stream is never overloaded: it may pass the cap, by no more cases than commands are admitted, and the
+        // next arrivals bring memory back below it.
+        if !self.make_room(effects) && envelope.lane.is_none() {
+            return turn_away(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
+        }
+        if brings_case(&envelope.command) {
+            let machine = self.assume_absent(&case_id);
+            self.keep(case_id.clone(), machine, effects);
+            return self.deliver(&case_id, CaseEvent::Submitted(envelope), effects);
+        }
+        self.ask(case_id, vec![envelope], effects);
+    }
+
+    /// Begins the first read of a case for these commands.
+    fn ask(&mut self, case_id: CaseId, waiting: Vec<Envelope<T>>, effects: &mut Vec<TableEffect<T>>) {
+        let order = self.memory.order(&case_id, ReadKind::Case);
+        self.cases.put(case_id, Entry::Arriving { asked: waiting.len(), waiting, read: order.number });
+        effects.push(TableEffect::Read(order));
+    }
+
+    fn assume_absent(&self, case_id: &CaseId) -> CaseMachine<T> {
+        CaseMachine::assume_absent(case_id.clone(), self.limits.case, &mut self.memory.cache.borrow_mut())
+    }
+
+    /// Puts a machine into memory and sends it what had waited for it.
+    fn keep(&mut self, case_id: CaseId, machine: CaseMachine<T>, effects: &mut Vec<TableEffect<T>>) {
+        let cell = CaseCell::new(case_id.clone(), self.memory.clone(), machine);
+        let before = self.cases.put(case_id.clone(), Entry::Kept(cell));
+        if let Some(Entry::Arriving { waiting, .. }) = before {
+            for envelope in waiting {
+                self.deliver(&case_id, CaseEvent::Submitted(envelope), effects);
+            }
+        }
+    }
+
+    /// Sends an event to a case in memory. News of a case that is not there is for nobody: a busy case never leaves.
+    fn deliver(&mut self, case_id: &CaseId, event: CaseEvent<T>, effects: &mut Vec<TableEffect<T>>) {
+        let Some(Entry::Kept(cell)) = self.cases.get_mut(case_id) else { return };
+        cell.deliver();
+        self.live.insert(case_id.clone());
+        effects.push(TableEffect::Deliver(cell.clone(), event));
+    }
+
+    /// Makes room for one more case; false: everything that could go is busy.
+    fn make_room(&mut self, effects: &mut Vec<TableEffect<T>>) -> bool {
+        let mut tries = 0;
+        while self.cases.len() >= self.limits.cases_max {
+            let Some((case_id, entry)) = self.cases.pop_lru() else { return true };
+            let goes = |cell: &CaseCell<T>| cell.is_idle() || planted(PlantedBug::BusyCaseEvicted);
+            if matches!(&entry, Entry::Kept(cell) if goes(cell)) {
+                self.memory.cache.borrow_mut().mark_incomplete(&case_id);
+                if self.live.remove(&case_id) {
+                    effects.push(TableEffect::Retire(case_id));
+                }
+                continue;
+            }
+            self.cases.put(case_id, entry);
+            tries += 1;
+            if tries >= EVICTION_TRIES_MAX {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Retires idle drivers, and lets cases go that turned out not to exist. To be called now and then.
+    pub fn sweep(&mut self, now: Duration, effects: &mut Vec<TableEffect<T>>) {
+        let Self { live, cases, memory, limits } = self;
+        live.retain(|case_id| {
+            let Some(Entry::Kept(cell)) = cases.peek_mut(case_id) else { return false };
+            if !cell.is_idle() {
+                return true;
+            }
+            let holds_case = cell.holds_case();
+            if holds_case && cell.last_used.get() + limits.idle_after > now {
+                return true;
+            }
+            if !holds_case {
+                memory.cache.borrow_mut().forget(case_id);
+                cases.pop(case_id);
+            }
+            effects.push(TableEffect::Retire(case_id.clone()));
+            false
+        });
+    }
+
+    /// A read was answered. Answers that nobody waits for any more are dropped.
+    pub fn read_answered(
+        &mut self,
+        case_id: &CaseId,
+        number: u64,
+        found: ReadFound,
+        effects: &mut Vec<TableEffect<T>>,
+    ) {
+        match (self.cases.peek(case_id), found) {
+            (Some(Entry::Arriving { read, .. }), ReadFound::Case(found))
+                if *read == number || planted(PlantedBug::OldReadTaken) =>
+            {
+                self.first_read(case_id, found, effects);
+            }
+            (Some(Entry::Kept(cell)), found) if cell.read.get() == number || planted(PlantedBug::OldReadTaken) => {
+                self.deliver(case_id, found.into_event(), effects);
+            }
+            _ => {}
+        }
+    }
+
+    fn first_read(
+        &mut self,
+        case_id: &CaseId,
+        found: Result<(CaseState, Option<Vec<KnownOperation>>), Trouble>,
+        effects: &mut Vec<TableEffect<T>>,
+    ) {
+        let Some(Entry::Arriving { mut waiting, asked, .. }) = self.cases.pop(case_id) else { return };
+        match found {
+            Ok((state @ CaseState::Present(_), operations)) => {
+                let mut cache = self.memory.cache.borrow_mut();
+                let machine = CaseMachine::loaded(case_id.clone(), self.limits.case, &mut cache, state, operations);
+                drop(cache);
+                self.cases.put(case_id.clone(), Entry::Arriving { waiting, asked, read: 0 });
+                self.keep(case_id.clone(), machine, effects);
+            }
+            Ok((CaseState::Absent, _)) => {
+                let asked = if planted(PlantedBug::AbsenceFromEarlierRead) { waiting.len() } else { asked };
+                let later = waiting.split_off(asked);
+                for envelope in waiting {
+                    turn_away(envelope, Answer::Rejected(Rejection::CaseNotFound), effects);
+                }
+                if !later.is_empty() {
+                    // They came after the read had begun: it says nothing about them.
+                    self.ask(case_id.clone(), later, effects);
+                }
+            }
+            Err(trouble) => {
+                for envelope in waiting {
+                    turn_away(envelope, Answer::Unsettled(trouble), effects);
+                }
+            }
+        }
+    }
+
+    /// Something became of a case's chain.
+    pub fn settled(&mut self, case_id: &CaseId, verdict: Verdict, effects: &mut Vec<TableEffect<T>>) {
+        self.deliver(case_id, CaseEvent::Settled(verdict), effects);
+    }
+
+    /// Whether a command under this id waits for the case's first read. Once the case is in memory it is to be asked
+    /// itself, behind what was delivered to it.
+    pub fn is_arriving(&self, case_id: &CaseId, operation_id: OperationId) -> bool {
+        let Some(Entry::Arriving { waiting, .. }) = self.cases.peek(case_id) else { return false };
+        waiting.iter().any(|envelope| envelope.command.operation_id() == operation_id)
+    }
+
+    /// Whether nothing waits and no case is busy.
+    pub fn is_idle(&self) -> bool {
+        self.cases.iter().all(|(_, entry)| matches!(entry, Entry::Kept(cell) if cell.is_idle()))
+    }
+}
+
+/// Answers a command that did not reach its case's machine.
+fn turn_away<T>(envelope: Envelope<T>, answer: Answer, effects: &mut Vec<TableEffect<T>>) {
+    if let Some(lane) = &envelope.lane {
+        lane.note(&answer);
+    }
+    effects.push(TableEffect::Reply(envelope.ticket, answer));
+}
+
+/// Whether the command makes a case where there is none.
+fn brings_case(command: &Command) -> bool {
+    matches!(command.kind(), CommandKind::Open { .. } | CommandKind::Edit(Edit::InsertCase { .. }))
+}
