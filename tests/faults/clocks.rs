@@ -69,6 +69,6 @@ mod heavy {
                 rig.recovered(kind, Instant::now());
             }
         }
-        rig.finish(size::commands(3_000), &jumps.map(|(kind, ..)| (kind, rounds)));
+        rig.finish(size::commands(2_500), &jumps.map(|(kind, ..)| (kind, rounds)));
     }
 }

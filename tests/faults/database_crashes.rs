@@ -17,7 +17,7 @@ mod heavy {
         let postgres = PrivateServer::start();
         let database = TestDatabase::Postgres(postgres.database());
         let mut rig = Rig::start(&database, RigOptions::new("database-crashes", 2));
-        let rounds = size::rounds(2);
+        let rounds = size::rounds(1);
         for round in 0..rounds {
             rig.load(150);
             kill_backend(&mut rig, &postgres);

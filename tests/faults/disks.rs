@@ -26,7 +26,7 @@ mod heavy {
         let database = PostgresDatabase::create_with(&postgres.url(), "TABLESPACE small");
         let database = TestDatabase::Postgres(database);
         let mut rig = Rig::start(&database, RigOptions::new("full-disk", 2));
-        let rounds = size::rounds(2);
+        let rounds = size::rounds(1);
         for _ in 0..rounds {
             rig.load(150);
             let refusals = || postgres.log().matches("No space left on device").count();
@@ -37,7 +37,7 @@ mod heavy {
             disk.free();
             rig.recovered("full-disk", Instant::now());
         }
-        rig.finish(size::commands(3_000), &[("full-disk", rounds)]);
+        rig.finish(size::commands(2_500), &[("full-disk", rounds)]);
     }
 
     /// The disk of PostgreSQL's log is full: it panics, can't recover, and comes back once there is room.
@@ -61,7 +61,7 @@ mod heavy {
         postgres.stop_if_running();
         postgres.start_again();
         rig.recovered("full-log-disk", Instant::now());
-        rig.finish(size::commands(3_000), &[("full-log-disk", 1)]);
+        rig.finish(size::commands(2_500), &[("full-log-disk", 1)]);
     }
 
     #[test]
@@ -69,7 +69,7 @@ mod heavy {
         let Some(disk) = SmallDisk::mount(48) else { return };
         let database = TestDatabase::sqlite_in(disk.folder());
         let mut rig = Rig::start(&database, RigOptions::new("full-disk-sqlite", 1));
-        let rounds = size::rounds(2);
+        let rounds = size::rounds(1);
         for _ in 0..rounds {
             rig.load(150);
             let told = rig.answers("unavailable");
@@ -80,7 +80,7 @@ mod heavy {
             disk.free();
             rig.recovered("full-disk", Instant::now());
         }
-        rig.finish(size::commands(3_000), &[("full-disk", rounds)]);
+        rig.finish(size::commands(2_500), &[("full-disk", rounds)]);
     }
 
     /// Calls that write and calls that force the disk fail now and then, in the middle of whatever SQLite does.
@@ -93,7 +93,7 @@ mod heavy {
             ("disk-error-at-write", "inject=pwrite64:error=EIO:when=20+40"),
             ("no-room-at-write", "inject=pwrite64:error=ENOSPC:when=20+40"),
         ];
-        let rounds = size::rounds(2);
+        let rounds = size::rounds(1);
         for _ in 0..rounds {
             for (kind, injection) in faults {
                 rig.load(100);
@@ -106,6 +106,6 @@ mod heavy {
             }
         }
         assert!(Path::new(&format!("/proc/{}", rig.nodes[0].server.pid())).exists(), "it is still the first process");
-        rig.finish(size::commands(3_000), &faults.map(|(kind, _)| (kind, rounds)));
+        rig.finish(size::commands(2_500), &faults.map(|(kind, _)| (kind, rounds)));
     }
 }

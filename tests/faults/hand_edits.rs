@@ -88,7 +88,7 @@ mod heavy {
 
     fn edit_beside(database: &TestDatabase, name: &'static str, nodes: usize) {
         let mut rig = Rig::start(database, RigOptions::new(name, nodes));
-        let commands = size::commands(3_000);
+        let commands = size::commands(2_500);
         let people: Vec<_> = (0..2).map(|_| Person::start(database.session(), rig.dice.fork())).collect();
         rig.load(commands / 4);
         rig.kill_9(0);

@@ -33,7 +33,7 @@ mod heavy {
              CREATE TRIGGER raise_when_armed BEFORE INSERT ON operations FOR EACH STATEMENT \
                EXECUTE FUNCTION raise_when_armed()",
         );
-        let rounds = size::rounds(2);
+        let rounds = size::rounds(1);
         for _ in 0..rounds {
             for (kind, lock) in LOCKS {
                 rig.load(150);

@@ -13,7 +13,7 @@ mod heavy {
     fn processes_die_and_stand_still_and_others_take_over() {
         let database = TestDatabase::postgres();
         let mut rig = Rig::start(&database, RigOptions::new("processes", 3));
-        let rounds = size::rounds(3);
+        let rounds = size::rounds(2);
         for round in 0..rounds {
             let node = rig.dice.below(3);
             let others: Vec<_> = (0..3).filter(|other| *other != node).collect();
@@ -66,7 +66,7 @@ mod heavy {
     fn the_process_on_sqlite_dies_and_comes_back() {
         let database = TestDatabase::sqlite();
         let mut rig = Rig::start(&database, RigOptions::new("processes-sqlite", 1));
-        let rounds = size::rounds(5);
+        let rounds = size::rounds(3);
         for _ in 0..rounds {
             rig.load(200);
             rig.kill_9(0);

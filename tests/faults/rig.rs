@@ -214,6 +214,7 @@ impl<'a> Rig<'a> {
         let traffic = Arc::into_inner(self.traffic).expect("every client has ended");
         let (counted, recorder) = traffic.close();
         let history = recorder.finish();
+        eprintln!("the history of {} is in {}", self.name, history.path.display());
         if let Some(work) = self.when_quiet.take() {
             work();
         }

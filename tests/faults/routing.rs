@@ -114,7 +114,7 @@ mod heavy {
         assert_eq!(used.len(), 2, "both processes have cases");
         rig.fact(format!("{} cases, each at one process, before anything happened", homes.len()));
 
-        let rounds = size::rounds(2);
+        let rounds = size::rounds(1);
         for round in 0..rounds {
             let node = (round % 2) as usize;
             rig.load(150);
@@ -138,6 +138,6 @@ mod heavy {
         rig.fact(format!("502 of nginx: {lost}"));
         // It would keep connections to the processes for a minute.
         rig.when_quiet(|| drop(nginx));
-        rig.finish(size::commands(3_000), &[("kill-process", rounds)]);
+        rig.finish(size::commands(2_500), &[("kill-process", rounds)]);
     }
 }

@@ -135,3 +135,47 @@ impl Totals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Floors of a run with so many of 100 commands settled and applied, and one fault.
+    fn check(settled: u64, applied: u64) {
+        let counts =
+            Counts { commands: 100.into(), settled: settled.into(), applied: applied.into(), ..Counts::default() };
+        let mut totals = Totals::default();
+        totals.fired("kill-process");
+        totals.check_floors(&counts, 100, &[("kill-process", 1)]);
+    }
+
+    #[test]
+    fn a_run_in_which_enough_happened_passes() {
+        check(100, 50);
+    }
+
+    #[test]
+    #[should_panic(expected = "only 10 of 100 commands were settled")]
+    fn a_run_that_settles_little_fails() {
+        check(10, 10);
+    }
+
+    #[test]
+    #[should_panic(expected = "only 3 of 100 commands were applied")]
+    fn a_run_that_applies_little_fails() {
+        check(100, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "the fault stop-process happened 0 times")]
+    fn a_run_without_its_fault_fails() {
+        let counts = Counts { commands: 1.into(), settled: 1.into(), applied: 1.into(), ..Counts::default() };
+        Totals::default().check_floors(&counts, 1, &[("stop-process", 1)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "0 commands are too few")]
+    fn a_run_in_which_nothing_was_sent_fails() {
+        Totals::default().check_floors(&Counts::default(), 1, &[("stop-process", 1)]);
+    }
+}
