@@ -27,7 +27,7 @@ pub struct CaseLimits {
     pub chain_operations_max: usize,
     /// About how many bytes a chain may send.
     pub chain_bytes_max: usize,
-    /// How often a command is decided again after a miss, before `contention`.
+    /// How often a command is decided again, before `contention` (after misses) or `unavailable` (after unclear commits).
     pub attempts_max: u32,
 }
 

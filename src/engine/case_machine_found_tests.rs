@@ -1,4 +1,4 @@
-//! Sequences of events that the simulator found, kept by hand.
+//! Sequences of events that the simulator and the fault rig found, kept by hand.
 
 use super::*;
 
@@ -23,4 +23,22 @@ fn what_waits_behind_answered_commands_is_looked_up_at_once() {
     assert_eq!(bench.seen(), ["load", "look-up:1", "commit:1@9"]);
     bench.settle(Verdict::Held);
     assert_eq!(bench.seen(), ["1:applied", "2:replayed", "look-up:1"], "nothing else would wake the case");
+}
+
+/// Found on a full disk under SQLite: each commit was unclear, was fenced, was not there, and was sent again, for ever.
+#[test]
+fn a_commit_that_is_unclear_each_time_is_answered_at_last() {
+    let mut bench = Bench::ready();
+    bench.submit(1, note(1));
+    let attempts_max = CaseLimits::default().attempts_max;
+    for _ in 0..attempts_max {
+        bench.settle(Verdict::Unclear);
+        bench.settle(Verdict::Fenced);
+        bench.event(CaseEvent::Loaded(in_review(5, 9), Some(vec![])));
+        assert_eq!(bench.seen().last().map(String::as_str), Some("commit:1@9"));
+    }
+    bench.settle(Verdict::Unclear);
+    bench.settle(Verdict::Fenced);
+    assert_eq!(bench.seen(), ["1:unavailable"]);
+    assert!(bench.machine.is_idle());
 }

@@ -16,6 +16,7 @@ use crate::support::http::{Answer, HttpClient};
 use crate::support::postgres::PrivateServer;
 use crate::support::postgres_messages::FrontendMessage;
 use crate::support::server::ServerOptions;
+use crate::support::strace::Strace;
 use crate::support::tcp_proxy::{Hold, TcpProxy};
 use crate::support::wait::{eventually, eventually_some};
 
@@ -70,46 +71,6 @@ async fn check_one_outcome(desk: &Desk, database: &TestDatabase, id: Uuid, answe
     check_books(database);
 }
 
-/// Makes the server's next calls that force the disk fail with EIO, without doing anything.
-struct FailingDisk {
-    strace: std::process::Child,
-    trace: tempfile::NamedTempFile,
-}
-
-impl FailingDisk {
-    /// Fails so many calls, from now on.
-    fn attach(pid: u32, calls: u32) -> Self {
-        let trace = tempfile::NamedTempFile::new().unwrap();
-        let mut strace = std::process::Command::new("strace")
-            .args(["-f", "-p", &pid.to_string(), "-e", "trace=fsync,fdatasync"])
-            .args(["-e", &format!("inject=fsync,fdatasync:error=EIO:when=1..{calls}"), "-o"])
-            .arg(trace.path())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .expect("strace is installed: apt-get install strace");
-        let mut says = std::io::BufReader::new(strace.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("attached") {
-            line.clear();
-            let read = std::io::BufRead::read_line(&mut says, &mut line).unwrap();
-            assert!(read > 0, "strace can't attach to the server (is ptrace allowed here?)");
-        }
-        Self { strace, trace }
-    }
-
-    /// How many calls have failed.
-    fn failures(&self) -> usize {
-        std::fs::read_to_string(self.trace.path()).unwrap().matches("INJECTED").count()
-    }
-}
-
-impl Drop for FailingDisk {
-    fn drop(&mut self) {
-        let _ = self.strace.kill();
-        let _ = self.strace.wait();
-    }
-}
-
 /// SQLite: COMMIT answers an I/O error, and the frames may be in the log all the same. The file is opened again and read.
 #[test]
 fn a_commit_that_fails_on_the_disk_is_settled_by_opening_the_file_again() {
@@ -117,10 +78,10 @@ fn a_commit_that_fails_on_the_disk_is_settled_by_opening_the_file_again() {
     block_on(async {
         let desk = Desk::open(&database);
         desk.review("62").await;
-        let disk = FailingDisk::attach(desk.server.pid(), 2);
+        let disk = Strace::attach(desk.server.pid(), &["-e", "inject=fsync,fdatasync:error=EIO:when=1..2"]);
         let id = Uuid::new_v4();
         let answer = approve_until_clear(desk.client.clone(), desk.tokens.r47.clone(), id).await;
-        assert!(disk.failures() >= 1, "the fault fired");
+        assert!(disk.injected() >= 1, "the fault fired");
         drop(disk);
         check_one_outcome(&desk, &database, id, answer).await;
     });

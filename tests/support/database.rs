@@ -24,6 +24,13 @@ impl TestDatabase {
         Self::Sqlite(SqliteDatabase::create())
     }
 
+    /// The same in a temporary folder inside `parent`: on a disk of another size, say.
+    #[must_use]
+    #[track_caller]
+    pub fn sqlite_in(parent: &Path) -> Self {
+        Self::Sqlite(SqliteDatabase::create_in(parent))
+    }
+
     /// An empty database on the shared PostgreSQL server.
     ///
     /// # Panics
@@ -115,8 +122,13 @@ pub struct SqliteDatabase {
 impl SqliteDatabase {
     #[track_caller]
     fn create() -> Self {
-        let folder =
-            tempfile::Builder::new().prefix("casework-sqlite-").tempdir().expect("a temporary folder can be made");
+        Self::create_in(&std::env::temp_dir())
+    }
+
+    #[track_caller]
+    fn create_in(parent: &Path) -> Self {
+        let folder = tempfile::Builder::new().prefix("casework-sqlite-").tempdir_in(parent);
+        let folder = folder.expect("a temporary folder can be made");
         let path = folder.path().join("casework.db");
         let url = format!("sqlite:{}", path.display());
         Self { folder, path, url }

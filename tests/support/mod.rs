@@ -3,7 +3,8 @@
 //! Reading order: [`database`] (a fresh database of either kind, and one test body run on both), [`postgres`]
 //! and [`postgres_server`] (the server behind it, and private ones to stop and kill), [`server`] and [`cli`] (the built program),
 //! [`token`], [`http`] (requests, well-formed and not), [`tcp_proxy`] (what a network can do to a
-//! PostgreSQL connection), [`psql`] (a person with a shell), [`data`] (recorded command logs), [`scene`] (a database made
+//! PostgreSQL connection), [`strace`] (what a disk can do to a
+//! process, and the order of its system calls), [`small_disk`] (one that fills up), [`psql`] (a person with a shell), [`data`] (recorded command logs), [`scene`] (a database made
 //! ready and a busy front end), [`wait`].
 //!
 //! Whatever is started here is stopped when its handle is dropped or its process ends, however that comes. What
@@ -22,6 +23,8 @@ pub mod process;
 pub mod psql;
 pub mod scene;
 pub mod server;
+pub mod small_disk;
+pub mod strace;
 pub mod tcp_proxy;
 mod tcp_proxy_engine;
 pub mod token;

@@ -53,11 +53,22 @@ impl PostgresDatabase {
     #[must_use]
     #[track_caller]
     pub fn create(admin_url: &str) -> Self {
+        Self::create_with(admin_url, "")
+    }
+
+    /// The same with further clauses of `CREATE DATABASE`, `TABLESPACE small` say.
+    ///
+    /// # Panics
+    /// When the server refuses or is not there.
+    #[must_use]
+    #[track_caller]
+    pub fn create_with(admin_url: &str, clauses: &str) -> Self {
         static CREATED: AtomicU32 = AtomicU32::new(0);
         let name = format!("casework_{}_{}", std::process::id(), CREATED.fetch_add(1, Ordering::Relaxed));
         let url = with_database_name(admin_url, &name);
         // Process ids come back in a long run: an earlier process that was killed may have left its database.
-        for sql in [format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"), format!("CREATE DATABASE {name}")] {
+        for sql in [format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"), format!("CREATE DATABASE {name} {clauses}")]
+        {
             if let Err(error) = psql_rows(admin_url, &sql) {
                 panic!("no database for the test ({sql}) on {admin_url}: {error}");
             }

@@ -13,6 +13,8 @@ pub struct FrontendMessage {
     pub kind: u8,
     /// Of Parse and Query their own text; of the others the text of the statement bound last.
     pub sql: Option<Arc<str>>,
+    /// The parameters of the statement bound last: the whole Bind message, for who looks for a value in it.
+    pub parameters: Arc<[u8]>,
     /// The whole message.
     pub bytes: Vec<u8>,
 }
@@ -47,6 +49,7 @@ pub struct Framer {
     single_bytes_owed: usize,
     statements: HashMap<Vec<u8>, Arc<str>>,
     bound: Option<Arc<str>>,
+    parameters: Arc<[u8]>,
 }
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -65,7 +68,10 @@ impl Framer {
             } else {
                 self.sql_of(kind, &bytes[5..])
             };
-            messages.push(FrontendMessage { kind, sql, bytes });
+            if kind == b'B' {
+                self.parameters = bytes.as_slice().into();
+            }
+            messages.push(FrontendMessage { kind, sql, parameters: Arc::clone(&self.parameters), bytes });
         }
         messages
     }

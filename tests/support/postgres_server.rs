@@ -17,6 +17,7 @@ use std::time::Duration;
 use super::postgres::PostgresDatabase;
 use super::process::{find_on_path, ids_of_user, own_uid, send_signal};
 use super::psql::{Rows, psql_rows};
+use super::wait::eventually;
 
 /// Bound on `initdb`, a start and a stop together with the machine's other work.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -132,6 +133,69 @@ impl PrivateServer {
         assert!(send_signal("KILL", pid), "there is no backend {pid}");
     }
 
+    /// `kill -9` of the postmaster; returns when it and all of its processes are gone.
+    ///
+    /// # Panics
+    /// When there is none, or its processes stay.
+    #[track_caller]
+    pub fn kill_postmaster_9(&self) {
+        let pid = self.postmaster_pid();
+        assert!(send_signal("KILL", pid), "there is no postmaster {pid}");
+        // Its processes notice by themselves; until then the shared memory is in use and nobody can start.
+        eventually(START_TIMEOUT, "every process of the server ends", || {
+            psql_rows(&self.url, "SELECT 1").is_err() && !is_any_process_in(&self.folder.join("data"))
+        });
+        // Where nobody waits for orphans (the first process of a small container), the dead postmaster keeps its number, and
+        // the next one would believe that it runs.
+        for lock in ["data/postmaster.pid".to_owned(), format!(".s.PGSQL.{}.lock", self.port)] {
+            let _ = std::fs::remove_file(self.folder.join(lock));
+        }
+    }
+
+    /// Gives a folder to the user that the server runs as.
+    ///
+    /// # Panics
+    /// When it may not be given away.
+    #[track_caller]
+    pub fn take_over(&self, folder: &Path) {
+        if let Some((uid, gid)) = postgres_ids() {
+            std::os::unix::fs::chown(folder, Some(uid), Some(gid)).expect("root may give a folder away");
+        }
+    }
+
+    /// Moves the write-ahead log to the folder `target`, which must not exist: on a disk of its own, say.
+    ///
+    /// # Panics
+    /// When it can't be moved.
+    #[track_caller]
+    pub fn move_log_to(&self, target: &Path) {
+        self.stop_fast();
+        let log = self.folder.join("data/pg_wal");
+        let moved = Command::new("cp").arg("-a").arg(&log).arg(target).status().expect("every system has cp");
+        assert!(moved.success(), "the log can't be copied to {}", target.display());
+        std::fs::remove_dir_all(&log).expect("our own folder can be removed");
+        std::os::unix::fs::symlink(target, &log).expect("a link can be made");
+        self.start_again();
+    }
+
+    /// Stops at once, if it runs at all.
+    pub fn stop_if_running(&self) {
+        // It may just be ending by itself.
+        let _ = self.run("pg_ctl", &["--mode", "immediate", "--wait", "stop"]);
+    }
+
+    /// Process id of the postmaster.
+    ///
+    /// # Panics
+    /// When the server was stopped.
+    #[must_use]
+    #[track_caller]
+    pub fn postmaster_pid(&self) -> u32 {
+        let text = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).expect("the server runs");
+        let line = text.lines().next().unwrap_or_default();
+        line.parse().expect("the first line is the process id")
+    }
+
     /// What the server logged so far.
     #[must_use]
     pub fn log(&self) -> String {
@@ -211,6 +275,12 @@ impl Drop for PrivateServer {
         drop(self.reaper.stdin.take());
         let _ = self.reaper.wait();
     }
+}
+
+/// Whether a process has this folder as its current one, as every process of a PostgreSQL server has its data folder.
+fn is_any_process_in(folder: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.into_iter().any(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder))
 }
 
 /// A port on 127.0.0.1 that was free a moment ago.

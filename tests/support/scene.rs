@@ -75,6 +75,16 @@ impl SentCommand {
     pub fn note(case_id: &str, reason: &str) -> Self {
         Self::new(case_id, "note", "clerk", json!({ "reason": reason }))
     }
+
+    /// The command as a line of a command log.
+    #[must_use]
+    pub fn log_line(&self) -> Value {
+        let mut line = self.members.clone();
+        line["case_id"] = json!(self.case_id);
+        line["command"] = json!(self.name);
+        line["operation_id"] = json!(self.id);
+        line
+    }
 }
 
 /// Sends commands to one server.
@@ -120,6 +130,21 @@ impl Sender {
         self.client.try_send(Method::POST, &path, &headers, command.members.to_string()).await
     }
 
+    /// The bytes of the request that sends a command, for who sends only some of them.
+    #[must_use]
+    pub fn raw_request(&self, command: &SentCommand) -> Vec<u8> {
+        let body = command.members.to_string();
+        format!(
+            "POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+             Idempotency-Key: {}\r\nContent-Length: {}\r\n\r\n{body}",
+            command_path(&command.case_id, &command.name),
+            self.token,
+            command.id,
+            body.len(),
+        )
+        .into_bytes()
+    }
+
     /// Sends a command.
     ///
     /// # Panics
@@ -143,11 +168,7 @@ impl Sender {
     pub async fn stream(&self, commands: &[SentCommand]) -> Vec<Value> {
         let mut lines = String::new();
         for command in commands {
-            let mut line = command.members.clone();
-            line["case_id"] = json!(command.case_id);
-            line["command"] = json!(command.name);
-            line["operation_id"] = json!(command.id);
-            lines.push_str(&line.to_string());
+            lines.push_str(&command.log_line().to_string());
             lines.push('\n');
         }
         let answer = self.client.post_lines(lines, &self.token).await.expect_status(200);

@@ -180,6 +180,19 @@ impl Hold {
         self.shared.lock().holds[self.index].placed
     }
 
+    /// The port from which the proxy is connected to PostgreSQL for this connection: `client_port` in `pg_stat_activity`.
+    ///
+    /// # Panics
+    /// When nothing is held yet, or the connection has ended.
+    #[must_use]
+    #[track_caller]
+    pub fn port_at_server(&self) -> u16 {
+        let state = self.shared.lock();
+        let number = state.holds[self.index].connection.expect("the message to hold came: wait_held says so");
+        let address = state.connections[&number].server.local_addr();
+        address.expect("an open socket has an address").port()
+    }
+
     /// Closes the client's side: it sees a lost connection. The server's side stays open.
     ///
     /// # Panics

@@ -10,14 +10,14 @@ use crate::engine::case_events::{CaseEffect, Verdict};
 use crate::engine::flight::{Flight, Member};
 use crate::engine::operation_cache::OperationCache;
 use crate::engine::planted_bugs::{PlantedBug, planted};
-use crate::engine::waiting::{receipt, reply};
+use crate::engine::waiting::{Waiting, receipt, reply};
 
 impl<T> CaseMachine<T> {
     pub(super) fn settled(&mut self, verdict: Verdict, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
         let flight = match std::mem::replace(&mut self.stage, Stage::Unknown) {
             Stage::Committing(flight) => flight,
             Stage::Unclear { flight, told } => match verdict {
-                Verdict::Fenced => return self.fenced(flight, cache),
+                Verdict::Fenced => return self.fenced(flight, cache, effects),
                 Verdict::StillUnclear if !told => {
                     let flight = flight.answer_all(&Answer::Unsettled(Trouble::Unavailable), effects);
                     self.fail_waiting(Trouble::Unavailable, effects);
@@ -45,7 +45,7 @@ impl<T> CaseMachine<T> {
                 self.give_up(flight, Trouble::Contention, cache, effects);
             }
             Verdict::Unclear | Verdict::StillUnclear => self.stage = Stage::Unclear { flight, told: false },
-            Verdict::Fenced => self.fenced(flight, cache),
+            Verdict::Fenced => self.fenced(flight, cache, effects),
         }
         if verdict == Verdict::StillUnclear {
             self.settled(Verdict::StillUnclear, cache, effects);
@@ -72,19 +72,7 @@ impl<T> CaseMachine<T> {
 
     /// Reload, look the ids up first, decide again; at most so often.
     fn missed(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
-        for mut waiting in flight.into_waiting().rev() {
-            waiting.attempts += 1;
-            self.waiting.push_front(waiting);
-        }
-        let attempts_max = self.limits.attempts_max;
-        for waiting in std::mem::take(&mut self.waiting) {
-            if waiting.attempts > attempts_max {
-                reply(waiting.envelope, Answer::Unsettled(Trouble::Contention), effects);
-            } else {
-                self.waiting.push_back(waiting);
-            }
-        }
-        self.sort_waiting();
+        self.put_back(flight.into_waiting(), Trouble::Contention, effects);
         if planted(PlantedBug::MemoryKeptAfterMiss) {
             self.stage = Stage::Ready;
             return;
@@ -122,12 +110,32 @@ impl<T> CaseMachine<T> {
         self.drop_memory(cache);
     }
 
-    /// What is read from now on is final: found, it was applied; not found, it never will be. Decide again.
-    fn fenced(&mut self, flight: Flight<T>, cache: &mut OperationCache) {
-        for waiting in flight.into_unclear().rev() {
+    /// What is read from now on is final: found, it was applied; not found, it never will be. Decide again, at most so
+    /// often: a disk that is full makes every commit unclear, and nobody would ever be answered.
+    fn fenced(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        self.put_back(flight.into_unclear(), Trouble::Unavailable, effects);
+        self.drop_memory(cache);
+    }
+
+    /// Puts commands back in their places, to be decided again; who was decided too often is answered `trouble`.
+    fn put_back(
+        &mut self,
+        commands: impl DoubleEndedIterator<Item = Waiting<T>>,
+        trouble: Trouble,
+        effects: &mut Vec<CaseEffect<T>>,
+    ) {
+        for mut waiting in commands.rev() {
+            waiting.attempts += 1;
             self.waiting.push_front(waiting);
         }
+        let attempts_max = self.limits.attempts_max;
+        for waiting in std::mem::take(&mut self.waiting) {
+            if waiting.attempts > attempts_max {
+                reply(waiting.envelope, Answer::Unsettled(trouble), effects);
+            } else {
+                self.waiting.push_back(waiting);
+            }
+        }
         self.sort_waiting();
-        self.drop_memory(cache);
     }
 }
