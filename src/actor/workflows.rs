@@ -18,6 +18,9 @@ pub enum WorkflowConflict {
          `{0}-2`"
     )]
     Differs(WorkflowName),
+    /// A file has the name of the built-in workflow and another content: a start without the file could not go on.
+    #[error("the workflow `{0}` is built in and differs from the given one; give the given one another name, `{0}-2`")]
+    BuiltIn(WorkflowName),
     /// Two files have one name.
     #[error("the workflow `{0}` is given twice; leave one out")]
     Twice(WorkflowName),
@@ -58,6 +61,9 @@ impl WorkflowRegistry {
         let mut known = HashMap::new();
         let permit = Workflow::permit();
         let permit_given = given.iter().any(|workflow| workflow.name() == permit.name());
+        if given.iter().any(|workflow| workflow.contradicts_built_in()) {
+            return Err(WorkflowConflict::BuiltIn(permit.name().clone()));
+        }
         for workflow in given.into_iter().chain((!permit_given).then_some(permit)) {
             let stored = store_workflow(&database, &workflow).await?;
             if stored.digest != *workflow.digest() {

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::failure::{CliError, Exit};
+use super::output::message;
 use crate::actor::WorkflowRegistry;
 use crate::domain::{Workflow, WorkflowName};
 use crate::store::{Database, DatabaseUrl, SchemaState};
@@ -108,4 +109,11 @@ pub(super) fn read_workflow(path: &PathBuf) -> anyhow::Result<Arc<Workflow>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{file} can't be read"))?;
     let workflow = Workflow::parse(&text).with_context(|| format!("{file} is no valid workflow"))?;
     Ok(Arc::new(workflow))
+}
+
+/// After the last write: a copy of a SQLite file alone is whole then.
+pub(super) async fn tidy_up(database: &Database) {
+    if let Err(error) = database.call(|store| async move { store.tidy_up().await }).await {
+        message(format_args!("the write-ahead log stays beside the database: {error}"));
+    }
 }

@@ -68,6 +68,7 @@ pub(super) fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         if let ReplayTarget::Gateway(gateway) = &target {
             gateway.begin_drain();
             gateway.drained().await;
+            database::tidy_up(gateway.database()).await;
         }
         result
     })
@@ -177,7 +178,8 @@ fn explain(fault: ReplayFault, report: &ReplayReport) -> anyhow::Error {
             let unsettled = thousands(report.unsettled);
             let lines = thousands(report.lines);
             format!(
-                "the replay ended early; {lines} lines were run, {unsettled} more were sent and may be applied or not"
+                "the replay ended early; {lines} lines were run, {unsettled} more were sent and may be applied or not; \
+                 put right what follows and run the same log again: what was applied is then replayed"
             )
         }
     };

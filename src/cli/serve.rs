@@ -67,7 +67,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let url = demo_database.as_ref().map_or_else(|| args.database.database.clone(), DemoDatabase::url);
     let database = database::open(&url, Missing::Create).await?;
     let workflows = args.workflows.open(&database).await?;
-    let gateway = CommandGateway::start(database, workflows, gateway_options(&args, address.port())).await?;
+    let gateway = CommandGateway::start(database.clone(), workflows, gateway_options(&args, address.port())).await?;
     if args.demo {
         let tokens = demo::fill(&gateway).await?;
         output::line(demo::text(address, &tokens))?;
@@ -75,7 +75,9 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let mut options = ServerOptions::default();
     options.workers = args.workers.map_or(options.workers, NonZeroUsize::get);
     output::message(format_args!("listening on http://{address}"));
-    http::serve(listener, gateway, options).await.context("the server failed")
+    http::serve(listener, gateway, options).await.context("the server failed")?;
+    database::tidy_up(&database).await;
+    Ok(())
 }
 
 fn gateway_options(args: &ServeArgs, port: u16) -> GatewayOptions {

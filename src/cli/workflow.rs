@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use crate::actor::WorkflowConflict;
+
 use super::database::read_workflow;
 use super::failure::{CliError, Exit};
 use super::output::{self, message};
@@ -35,6 +37,9 @@ pub(super) fn run(args: WorkflowCommandArgs) -> anyhow::Result<ExitCode> {
     let mut good = Vec::new();
     for file in &files {
         match read_workflow(file) {
+            Ok(workflow) if workflow.contradicts_built_in() => {
+                message(format_args!("{}: {}", file.display(), WorkflowConflict::BuiltIn(workflow.name().clone())));
+            }
             Ok(workflow) => {
                 good.push(json!({
                     "file": file.display().to_string(),

@@ -101,6 +101,12 @@ impl Workflow {
         &self.text
     }
 
+    /// Whether it has the name of the built-in workflow and is another one.
+    pub fn contradicts_built_in(&self) -> bool {
+        let permit = Self::permit();
+        self.name == permit.name && self.digest != permit.digest
+    }
+
     /// SHA-256 over the meaning of the file: comments, white space and order of members do not count.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest

@@ -45,7 +45,7 @@ pub(super) async fn run(exchange: &Exchange, payload: web::Payload) -> Result<Ht
         return Err(Trouble::Draining.into());
     }
     let pending = exchange.state.gateway.submit(Submission { command, recorded_at: None, lane: None });
-    match tokio::time::timeout(headers::wait(request_headers), pending).await {
+    match tokio::time::timeout(headers::wait(request_headers), exchange.state.settle(pending)).await {
         Ok(answer) => respond(answer, &case_id),
         Err(_) => Ok(still_pending(&case_id, operation_id)),
     }

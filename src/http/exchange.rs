@@ -14,6 +14,7 @@ use super::problems::{Problem, ProblemCode, invalid_path_id};
 use super::target::Query;
 use crate::actor::CommandGateway;
 use crate::domain::{CaseId, OperationId};
+use crate::engine::{Answer, Trouble};
 use crate::store::{Store, StoreError};
 
 /// How long a read may take before the client is told to come back.
@@ -28,9 +29,23 @@ pub(super) struct ServerState {
     pub authenticator: Authenticator,
     /// True once the server shuts down.
     pub draining: watch::Receiver<bool>,
+    /// True once it has waited long enough for what was admitted.
+    pub ending: watch::Receiver<bool>,
 }
 
 impl ServerState {
+    /// The answer to a command. One that is not settled when the process ends (somebody holds its case, say) is answered
+    /// `unavailable`: it may still be applied, and a repeat under the same id tells.
+    pub(super) async fn settle(&self, pending: impl Future<Output = Answer>) -> Answer {
+        let mut ending = self.ending.clone();
+        tokio::select! {
+            biased;
+            answer = pending => answer,
+            // Without the sender the server is gone as well.
+            _ = ending.wait_for(|is_ending| *is_ending) => Answer::Unsettled(Trouble::Unavailable),
+        }
+    }
+
     /// Runs a read on the database.
     ///
     /// # Errors

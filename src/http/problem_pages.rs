@@ -36,7 +36,8 @@ impl ProblemCode {
             ),
             Self::NotAssigned => (
                 "The action is for those who are assigned to the case, and this actor was not when it was decided.",
-                "Have the actor assigned, then send the command under a new operation id.",
+                "Have the actor assigned, then send the command again. A rejection is not remembered, so the same operation id \
+                 will do.",
             ),
             Self::NotFound => (
                 "No route has this path. A slash inside a case id must be written as %2F.",
@@ -116,7 +117,10 @@ impl ProblemCode {
             (true, true) => "The same request may succeed unchanged; keep the operation id.",
             (true, false) => "The same request may succeed unchanged, under a new operation id.",
             (false, true) => "The same request will not succeed; once it is put right, keep the operation id.",
-            (false, false) => "The same request will not succeed; a changed command takes a new operation id.",
+            (false, false) => {
+                "As long as nothing else changes, the same request is refused again; a changed command takes a new operation \
+                 id."
+            }
         };
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

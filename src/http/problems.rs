@@ -359,6 +359,7 @@ impl From<WorkflowConflict> for Problem {
         match conflict {
             WorkflowConflict::Store(error) => error.into(),
             WorkflowConflict::Differs(_)
+            | WorkflowConflict::BuiltIn(_)
             | WorkflowConflict::Twice(_)
             | WorkflowConflict::UnknownDefault(_)
             | WorkflowConflict::Unreadable(..) => {

@@ -66,9 +66,9 @@ pub async fn serve_until(
     options: ServerOptions,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let (drain, draining) = watch::channel(false);
+    let ((drain, draining), (end, ending)) = (watch::channel(false), watch::channel(false));
     let authenticator = Authenticator::new(gateway.database().clone());
-    let state = web::Data::new(ServerState { gateway: gateway.clone(), authenticator, draining });
+    let state = web::Data::new(ServerState { gateway: gateway.clone(), authenticator, draining, ending });
     let server = HttpServer::new(move || App::new().app_data(state.clone()).default_service(web::to(routes::answer)))
         .workers(options.workers)
         .keep_alive(KEEP_ALIVE)
@@ -92,7 +92,8 @@ pub async fn serve_until(
     let answered = tokio::time::timeout(options.drain_timeout, gateway.drained());
     let (answered, ()) = tokio::join!(answered, tokio::time::sleep(DRAIN_NOTICE));
     if answered.is_err() {
-        tracing::warn!("some admitted commands were not answered in time; their clients can send them again");
+        tracing::warn!("some admitted commands are not settled; their clients are told to send them again");
+        let _ = end.send(true);
     }
     handle.stop(true).await;
     running.await.unwrap_or_else(|error| Err(io::Error::other(error)))

@@ -52,7 +52,8 @@ pub(super) async fn run(exchange: &Exchange, payload: web::Payload) -> Result<Ht
     let reading = Reading { state: exchange.state.clone(), token, identity, lanes: lanes.clone(), entries };
     // A task of its own: reading goes on while an answer is awaited or written.
     actix_web::rt::spawn(reading.run(StreamLineReader::new(payload)));
-    let writing = Writing { answers, head: None, lanes, request_id: exchange.request_id.clone() };
+    let (state, request_id) = (exchange.state.clone(), exchange.request_id.clone());
+    let writing = Writing { state, answers, head: None, lanes, request_id };
     Ok(HttpResponse::Ok()
         .content_type("application/x-ndjson")
         // A proxy that collects the answers would stop a client that waits for them.
@@ -158,6 +159,7 @@ async fn drained(mut draining: watch::Receiver<bool>) {
 
 /// The half that awaits answers, in order, and writes them.
 struct Writing {
+    state: Arc<ServerState>,
     answers: mpsc::Receiver<Entry>,
     /// A line that was taken and has no answer yet.
     head: Option<Entry>,
@@ -183,7 +185,7 @@ impl Writing {
         loop {
             let answer = match &mut entry.state {
                 EntryState::Refused(problem) => Err(problem.clone()),
-                EntryState::Submitted(pending) if piece.is_empty() => Ok(pending.await),
+                EntryState::Submitted(pending) if piece.is_empty() => Ok(self.state.settle(pending).await),
                 EntryState::Submitted(pending) => match pending.now_or_never() {
                     Some(answer) => Ok(answer),
                     None => {

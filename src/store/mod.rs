@@ -164,6 +164,13 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`].
     async fn ping(&self) -> Result<(), StoreError>;
 
+    /// To be called when this process has written its last: brings what a write-ahead log beside the file still holds into
+    /// the file, so that a copy of that alone is whole. Nothing depends on it: a log that stays is read at the next start.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn tidy_up(&self) -> Result<(), StoreError>;
+
     /// Opens a committing connection with a writer id of its own, recorded under `node`.
     ///
     /// # Errors

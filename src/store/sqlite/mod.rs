@@ -170,6 +170,15 @@ impl Store for SqliteStore {
         self.readers.run(during, ping).await
     }
 
+    async fn tidy_up(&self) -> Result<(), StoreError> {
+        let during = "copying the write-ahead log into the file";
+        let checkpoint = move |connection: &mut SqliteConnection| {
+            let done = connection.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)");
+            done.map_err(|error| sqlite_store_error(during, &error))
+        };
+        self.writer.run(during, checkpoint).await
+    }
+
     async fn writer_open(&self, _node: &str) -> Result<Box<dyn Writer>, StoreError> {
         self.writer.run("opening a writer", |_| Ok(())).await?;
         Ok(Box::new(SqliteWriter { writer: self.writer.clone(), is_unclear: false }))

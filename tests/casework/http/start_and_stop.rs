@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Desk, SOON, new_id};
 use crate::support::cli::casework;
-use crate::support::database::TestDatabase;
+use crate::support::database::{TestDatabase, block_on};
 use crate::support::server::{ServerOptions, ServerProcess};
 use crate::support::wait::eventually_async;
 
@@ -91,7 +91,31 @@ fn a_start_is_refused_in_words() {
     let options = ServerOptions::new(sqlite.url()).argument("--workflow").argument(&file);
     let broken = options.start_refused(SOON).expect_code(1);
     assert!(broken.stderr.contains("line 3"), "{}", broken.stderr);
+    // A start without the file would find another `permit` than the built-in one in the database.
+    std::fs::write(&file, casework::domain::PERMIT_TOML.replace("\"approved\"", "\"granted\"")).unwrap();
+    let permit = ServerOptions::new(sqlite.url()).argument("--workflow").argument(&file);
+    let permit = permit.start_refused(SOON).expect_code(1);
+    assert!(permit.stderr.contains("permit-2"), "{}", permit.stderr);
+    let checked = casework(["workflow".as_ref(), "check".as_ref(), file.as_os_str()]).expect_code(1);
+    assert!(checked.stderr.contains("permit-2"), "{}", checked.stderr);
     let unknown = ServerOptions::new(sqlite.url()).argument("--default-workflow").argument("unheard");
     let unknown = unknown.start_refused(SOON).expect_code(1);
     assert!(unknown.stderr.contains("unheard"), "{}", unknown.stderr);
+}
+
+/// Who copies the file after the end has everything.
+#[test]
+fn after_the_end_the_sqlite_file_is_whole_by_itself() {
+    let database = TestDatabase::sqlite();
+    let mut desk = Desk::open(&database);
+    block_on(desk.open_case("62"));
+    desk.server.sigterm();
+    assert_eq!(desk.server.wait(SOON).code(), Some(0));
+    let TestDatabase::Sqlite(file) = &database else { panic!("it was made so") };
+    let copy = file.folder().join("copy.db");
+    std::fs::copy(file.path(), &copy).unwrap();
+    let url = format!("sqlite:{}", copy.display());
+    let verified = casework(["verify", "--json", "--database", &url]).expect_success().json();
+    assert_eq!(verified["operations"], database.count("operations"), "{verified}");
+    assert!(database.count("operations") > 0);
 }

@@ -116,7 +116,7 @@ pub fn repository_files() -> Vec<SourceFile> {
     let mut files = Vec::new();
     read_folder(crate_root(), &mut files);
     // Cargo writes it, the registry's name in each entry.
-    files.retain(|file| file.path != "Cargo.lock");
+    files.retain(|file| !file.path.ends_with("Cargo.lock"));
     files
 }
 
