@@ -73,16 +73,16 @@ fn is_write(call: &Syscall) -> bool {
 fn acknowledgements(calls: &[Syscall]) -> Vec<Acknowledgement<'_>> {
     let mut requests = HashMap::new();
     let mut found = Vec::new();
-    for call in calls.iter().filter(|call| call.on.starts_with("TCP")) {
+    for call in calls {
         if is_read(call) && call.result > Some(0) {
-            requests.insert(call.on.as_str(), call.ended);
+            requests.insert(call.descriptor, call.ended);
         } else if is_write(call)
             && call.arguments.contains("HTTP/1.1 200")
             && !call.arguments.contains("idempotent-replay")
         {
             let (_, rest) =
                 call.arguments.split_once(r#"\"operation_id\":\""#).expect("an outcome names its operation");
-            let request_read = *requests.get(call.on.as_str()).expect("an answer has a request");
+            let request_read = *requests.get(&call.descriptor).expect("an answer has a request");
             found.push(Acknowledgement { operation_id: &rest[..36], request_read, written: call.began });
         }
     }
@@ -117,10 +117,20 @@ fn not_confirmed<'a>(calls: &[Syscall], acknowledged: &[Acknowledgement<'a>]) ->
         let mut between = sends.iter().filter(|send| send.began > one.request_read && send.ended < one.written);
         let sent = between.find(|send| send.arguments.contains(one.operation_id));
         sent.is_some_and(|sent| {
-            ends.iter().any(|end| end.on == sent.on && end.began > sent.began && end.ended < one.written)
+            ends.iter()
+                .any(|end| end.descriptor == sent.descriptor && end.began > sent.began && end.ended < one.written)
         })
     };
     acknowledged.iter().filter(|one| !is_confirmed(one)).map(|one| one.operation_id).collect()
+}
+
+/// A trace that shows something wrong is kept, for who has to find out why.
+fn keep_if_wrong(trace: &str, wrong: &[&str]) {
+    if !wrong.is_empty() {
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("durability-order.trace");
+        std::fs::write(&path, trace).unwrap();
+        eprintln!("the trace is in {}", path.display());
+    }
 }
 
 mod heavy {
@@ -132,6 +142,7 @@ mod heavy {
         let calls = parse(&trace);
         let acknowledged = acknowledgements(&calls);
         assert!(acknowledged.len() >= COMMANDS, "{} of {COMMANDS} acknowledgements seen", acknowledged.len());
+        keep_if_wrong(&trace, &not_forced(&calls, &acknowledged));
         let forced = forces_of_log(&calls).count();
         eprintln!("{} acknowledgements, and {forced} times the log was forced to disk", acknowledged.len());
         assert_eq!(not_forced(&calls, &acknowledged), Vec::<&str>::new());
@@ -154,6 +165,7 @@ mod heavy {
         let mut calls = parse(&trace);
         let acknowledged = acknowledgements(&calls);
         assert!(acknowledged.len() >= COMMANDS, "{} of {COMMANDS} acknowledgements seen", acknowledged.len());
+        keep_if_wrong(&trace, &not_confirmed(&calls, &acknowledged));
         let exchanges = calls.iter().filter(|call| is_read(call) && call.arguments.contains(READY)).count();
         eprintln!("{} acknowledgements after {exchanges} exchanges with PostgreSQL", acknowledged.len());
         assert_eq!(not_confirmed(&calls, &acknowledged), Vec::<&str>::new());
