@@ -1,7 +1,7 @@
 //! `casework check`: a client history against the database that it went to.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,8 +27,8 @@ const LINES_PER_LOOK: u64 = 4_096;
 /// version inside its interval; what ended before something else began has the lower version; each operation has its outbox
 /// row; and the tables are the fold of the operations, as `casework verify` proves.
 ///
-/// Exit codes: 0 all promises are kept, 1 the history can't be read, 3 a promise is broken or a required fault did not
-/// fire (the first ten are named), 5 the database can't be reached.
+/// Exit codes: 0 all promises are kept, 1 the history can't be read, 2 the arguments make no sense, 3 a promise is broken or
+/// a required fault did not fire (the first ten are named), 5 the database can't be reached.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// The history: a file, plain or packed with gzip, or - for standard input
@@ -95,7 +95,7 @@ pub(super) fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read(path: &PathBuf) -> anyhow::Result<History> {
+fn read(path: &Path) -> anyhow::Result<History> {
     let shown = path.display();
     let input = LogInput::open(path).with_context(|| format!("{shown} can't be read"))?;
     let (position, length) = (input.position(), input.bytes());

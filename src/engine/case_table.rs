@@ -36,6 +36,10 @@ pub struct TableLimits {
 
 /// What the shard's driver has to do.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "almost every effect is the large one, and a box for each would cost more"
+)]
 pub enum TableEffect<T> {
     /// Answer a caller.
     Reply(T, Answer),
@@ -281,3 +285,7 @@ fn turn_away<T>(envelope: Envelope<T>, answer: Answer, effects: &mut Vec<TableEf
 fn brings_case(command: &Command) -> bool {
     matches!(command.kind(), CommandKind::Open { .. } | CommandKind::Edit(Edit::InsertCase { .. }))
 }
+
+#[cfg(test)]
+#[path = "case_table_tests.rs"]
+mod tests;

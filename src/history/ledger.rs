@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use sha2::{Digest as _, Sha256};
 
 use super::event::{Event, Reply, ReplyProblem};
@@ -49,6 +49,12 @@ pub(super) fn outcome_hash(outcome: &str) -> OutcomeHash {
     let mut hash = OutcomeHash::default();
     hash.copy_from_slice(&Sha256::digest(outcome.as_bytes())[..size_of::<OutcomeHash>()]);
     hash
+}
+
+/// What is read of an outcome's text.
+#[derive(serde::Deserialize)]
+struct NamedVersion {
+    version: i64,
 }
 
 /// How an attempt ended.
@@ -187,10 +193,8 @@ impl HistoryBuilder {
             Event::Reply { attempt: number, at_us, status, reply } => {
                 let end = match reply {
                     Reply::Outcome { replayed, outcome } => {
-                        let version = serde_json::from_str::<Value>(&outcome)
-                            .ok()
-                            .and_then(|outcome| outcome.get("version")?.as_i64())
-                            .unwrap_or_default();
+                        let named = serde_json::from_str::<NamedVersion>(&outcome);
+                        let version = named.map_or(0, |named| named.version);
                         End::Outcome { status, replayed, hash: outcome_hash(&outcome), version }
                     }
                     Reply::Problem(problem) => End::Problem(self.history.problems.number(problem)),

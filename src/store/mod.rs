@@ -23,6 +23,7 @@ pub mod postgres;
 mod records;
 mod schema_state;
 pub mod sqlite;
+mod values;
 
 pub use database::{Database, DatabaseRuntime, DatabaseUrl, InvalidDatabaseUrl};
 pub use records::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoredWorkflow, TokenRecord};

@@ -129,8 +129,12 @@ impl World {
         if sending.is_cut {
             let told = self.between(1_000, 20_000);
             self.after(told, Event::Answer(id, Err(CommitFault::Unclear)));
-            let most = if self.chance(0.5) { 20_000 } else { 1_500_000 };
-            let arrival = self.between(100, most);
+            // Before its sender learns that the answer is lost; just after, while the fence is on its way; or much later.
+            let arrival = match self.between(0, 3) {
+                0 => self.between(100, told),
+                1 | 2 => told + self.between(0, 3_000),
+                _ => self.between(told, 1_500_000),
+            };
             self.after(arrival, Event::Begin(id));
         } else {
             self.after(delay, Event::Begin(id));
@@ -255,11 +259,11 @@ impl World {
         match slot {
             Slot::Main => {
                 self.processes[node].is_rerun = answer == Err(CommitFault::Retry);
-                self.to_queue(node, incarnation, QueueEvent::Answered(answer));
+                self.tell_queue(node, incarnation, QueueEvent::Answered(answer));
             }
             Slot::Patient(case_id) => {
                 let is_fenced = is_unclear || answer == Ok(BatchAnswer::Fenced);
-                self.to_queue(node, incarnation, QueueEvent::PatientAnswered(case_id.clone(), answer));
+                self.tell_queue(node, incarnation, QueueEvent::PatientAnswered(case_id.clone(), answer));
                 if is_fenced {
                     self.fence(node, Slot::Patient(case_id));
                 } else {
@@ -341,7 +345,7 @@ impl World {
             }
             (Slot::Patient(case_id), false) => QueueEvent::PatientFenceFailed(case_id.clone()),
         };
-        self.to_queue(node, incarnation, event);
+        self.tell_queue(node, incarnation, event);
         if !holds && slot != Slot::Main {
             self.fence(node, slot);
         }
@@ -387,6 +391,6 @@ impl World {
             }
             _ => format!("process {node} can't read case {case_id}"),
         });
-        self.to_shard(node, incarnation, ShardMessage::Read(case_id, number, found));
+        self.tell_shard(node, incarnation, ShardMessage::Read(case_id, number, found));
     }
 }

@@ -153,7 +153,7 @@ impl World {
         attempt.invoked_at = now;
         let (command, workflow) = (attempt.command.clone(), self.workflow.clone());
         let envelope = Envelope { command, workflow, recorded_at: None, deadline, lane, ticket: number };
-        self.to_shard(node, incarnation, ShardMessage::Submit(envelope));
+        self.tell_shard(node, incarnation, ShardMessage::Submit(envelope));
     }
 
     /// An attempt has an answer, or (`None`) its process died.

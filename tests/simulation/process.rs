@@ -126,13 +126,13 @@ impl World {
 
     pub fn sweep(&mut self, node: usize, incarnation: u32) {
         if self.alive(node, incarnation).is_some() && !self.is_quiet {
-            self.to_shard(node, incarnation, ShardMessage::Sweep);
+            self.tell_shard(node, incarnation, ShardMessage::Sweep);
             self.begin_sweeps(node);
         }
     }
 
     /// A message goes to a shard's mailbox.
-    pub fn to_shard(&mut self, node: usize, incarnation: u32, message: ShardMessage) {
+    pub fn tell_shard(&mut self, node: usize, incarnation: u32, message: ShardMessage) {
         let Some(process) = self.alive(node, incarnation) else { return };
         process.shard.push_back(message);
         let turn = self.between(1, 200);
@@ -140,7 +140,7 @@ impl World {
     }
 
     /// An event goes to a commit queue.
-    pub fn to_queue(&mut self, node: usize, incarnation: u32, event: QueueEvent) {
+    pub fn tell_queue(&mut self, node: usize, incarnation: u32, event: QueueEvent) {
         let Some(process) = self.alive(node, incarnation) else { return };
         process.events.push_back(event);
         let turn = self.between(1, 200);
@@ -202,7 +202,7 @@ impl World {
                         self.count("version-check");
                     }
                     *self.decided.entry((node, case_id.clone())).or_default() += 1;
-                    self.to_queue(node, incarnation, QueueEvent::Enqueued(chain, deadline));
+                    self.tell_queue(node, incarnation, QueueEvent::Enqueued(chain, deadline));
                 }
             }
         }
@@ -251,7 +251,7 @@ impl World {
             }
         }
         if !settled.is_empty() {
-            self.to_shard(node, incarnation, ShardMessage::Settled(settled));
+            self.tell_shard(node, incarnation, ShardMessage::Settled(settled));
         }
     }
 
@@ -264,7 +264,7 @@ impl World {
             Some(connection) => connection,
             None if self.makes_counted(Kind::OpenFailed) => {
                 let failed = QueueEvent::PatientAnswered(case_id, Err(CommitFault::Failed));
-                return self.to_queue(node, incarnation, failed);
+                return self.tell_queue(node, incarnation, failed);
             }
             None => Connection { writer: self.store.writer_open(node), epoch: 1, is_unclear: false },
         };

@@ -56,6 +56,9 @@ pub struct Landed {
     pub operations: Vec<Operation>,
 }
 
+/// Which operation stands at each version.
+pub type Versions = Vec<(i64, OperationId)>;
+
 /// The tables.
 #[derive(Debug, Default)]
 pub struct ModelStore {
@@ -286,7 +289,7 @@ impl ModelStore {
     }
 
     /// The operation at each version, and its outbox row.
-    pub fn rows_of(&self, case_id: &CaseId) -> (Vec<(i64, OperationId)>, Vec<(i64, OperationId)>) {
+    pub fn rows_of(&self, case_id: &CaseId) -> (Versions, Versions) {
         let list = |table: &BTreeMap<CaseId, BTreeMap<i64, OperationId>>| {
             table.get(case_id).into_iter().flatten().map(|(version, id)| (*version, *id)).collect()
         };

@@ -149,7 +149,7 @@ impl World {
         self.processes[node].is_up = false;
         // The server notices closed sockets, or it does not.
         let writers: BTreeMap<u64, usize> = self.store.writers.iter().map(|(id, row)| (*id, row.node)).collect();
-        let running: Vec<u64> = self.store.transactions.iter().map(|(id, _)| *id).collect();
+        let running: Vec<u64> = self.store.transactions.keys().copied().collect();
         for transaction in running {
             let is_own = self.store.transactions.get(&transaction).and_then(|running| writers.get(&running.writer));
             if is_own == Some(&node) && self.chance(0.5) {

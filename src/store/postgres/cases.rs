@@ -17,6 +17,7 @@ use super::rows::{CaseRow, KnownRow, from_postgres_time};
 use super::schema::{assignments, cases};
 use crate::domain::{ActorId, CaseId, KnownOperation, OperationId, Revision, Status, Version, WorkflowName};
 use crate::store::errors::inconsistent;
+use crate::store::values::sql_limit;
 use crate::store::{CaseFilter, CaseLoad, CaseRecord, StoreError};
 
 /// A case's operations are as many as its version says: versions are dense.
@@ -219,7 +220,7 @@ pub(super) async fn case_rows(
     connection: &mut AsyncPgConnection,
     filter: &CaseFilter,
 ) -> QueryResult<Vec<CaseWithAssignees>> {
-    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+    let limit = sql_limit(filter.limit);
     let columns = (cases::all_columns, diesel::dsl::sql::<Array<Text>>(ASSIGNEES));
     let after = filter.after.as_ref().map(CaseId::as_str);
     let status = filter.status.as_ref().map(Status::as_str);

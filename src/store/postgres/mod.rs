@@ -27,6 +27,7 @@ use self::schema::{api_tokens, operations, workflows};
 use self::snapshot::PostgresSnapshot;
 use self::writer::PostgresWriter;
 use super::errors::inconsistent;
+use super::values::sql_limit;
 use super::{
     CaseFilter, CaseLoad, CaseRecord, DatabaseKind, SchemaState, Snapshot, Store, StoreError, StoredWorkflow,
     TokenRecord, Writer,
@@ -136,7 +137,7 @@ impl Store for PostgresStore {
         let query = operations::table
             .filter(operations::case_id.eq(case_id.as_str()).and(operations::version.gt(after.get())))
             .order(operations::version)
-            .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+            .limit(sql_limit(limit))
             .select(OperationRow::as_select());
         let rows = within(query.load(lease.diesel())).await;
         lease.finish(rows)?.into_iter().map(|row| row.into_operation(during)).collect()

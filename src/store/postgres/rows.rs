@@ -5,10 +5,11 @@ use uuid::Uuid;
 
 use super::POSTGRES_EPOCH_MICROS;
 use crate::domain::{
-    ActorId, CaseId, CommandName, Digest, KnownOperation, Operation, OperationId, Revision, Status, Timestamp, Version,
+    ActorId, CaseId, CommandName, KnownOperation, Operation, OperationId, Revision, Status, Timestamp, Version,
     WorkflowName,
 };
 use crate::store::errors::inconsistent;
+use crate::store::values::stored_digest;
 use crate::store::{CaseRecord, OutboxRecord, StoreError, StoredWorkflow, TokenRecord};
 
 /// A `timestamptz` as the domain's time.
@@ -103,17 +104,6 @@ impl KnownRow {
             command: CommandName::from_stored(self.command),
             outcome: self.outcome.map(Into::into),
         })
-    }
-}
-
-/// A digest as it is stored; NULL belongs to an edit.
-fn stored_digest(bytes: Option<&[u8]>, during: &'static str) -> Result<Option<Digest>, StoreError> {
-    match bytes {
-        None => Ok(None),
-        Some(bytes) => match Digest::from_stored(bytes) {
-            Some(digest) => Ok(Some(digest)),
-            None => Err(inconsistent(during, format!("a digest has {} bytes", bytes.len()))),
-        },
     }
 }
 

@@ -13,6 +13,7 @@ use super::pool::{Lease, Pool, within};
 use super::rows::{OperationRow, OutboxRow};
 use super::schema::{operations, outbox};
 use crate::domain::{CaseId, Operation, Version};
+use crate::store::values::sql_limit;
 use crate::store::{CaseFilter, CaseRecord, OutboxRecord, Snapshot, StoreError};
 
 const DURING: &str = "scanning the database";
@@ -29,10 +30,6 @@ impl PostgresSnapshot {
         lease.check(begun)?;
         Ok(Self(lease))
     }
-}
-
-fn sql_limit(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 #[async_trait]

@@ -11,6 +11,7 @@ use super::rows::{CaseRow, KnownRow, OperationRow, OutboxRow};
 use super::schema::{assignments, cases, operations, outbox};
 use crate::domain::{CaseId, KnownOperation, Operation, OperationId, Status, Version, WorkflowName};
 use crate::store::errors::{TransactionError, sqlite_store_error};
+use crate::store::values::sql_limit;
 use crate::store::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoreError};
 
 fn in_snapshot<T>(
@@ -19,10 +20,6 @@ fn in_snapshot<T>(
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, TransactionError>,
 ) -> Result<T, StoreError> {
     connection.transaction(work).map_err(|error| error.into_sqlite(during))
-}
-
-fn sql_limit(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 fn assignees_of(connection: &mut SqliteConnection, case_id: &str) -> QueryResult<Vec<String>> {

@@ -3,10 +3,11 @@
 use uuid::Uuid;
 
 use crate::domain::{
-    ActorId, CaseId, CommandName, Digest, KnownOperation, Operation, OperationId, Revision, Status, Timestamp, Version,
+    ActorId, CaseId, CommandName, KnownOperation, Operation, OperationId, Revision, Status, Timestamp, Version,
     WorkflowName,
 };
 use crate::store::errors::inconsistent;
+use crate::store::values::stored_digest;
 use crate::store::{CaseRecord, OutboxRecord, StoreError, StoredWorkflow, TokenRecord};
 
 /// A row of `cases`.
@@ -99,17 +100,6 @@ impl KnownRow {
 fn stored_id(bytes: &[u8], during: &'static str) -> Result<OperationId, StoreError> {
     let uuid = Uuid::from_slice(bytes).map_err(|error| inconsistent(during, format!("an operation id: {error}")))?;
     Ok(OperationId::from_uuid(uuid))
-}
-
-/// A digest as it is stored; NULL belongs to an edit.
-fn stored_digest(bytes: Option<&[u8]>, during: &'static str) -> Result<Option<Digest>, StoreError> {
-    match bytes {
-        None => Ok(None),
-        Some(bytes) => match Digest::from_stored(bytes) {
-            Some(digest) => Ok(Some(digest)),
-            None => Err(inconsistent(during, format!("a digest has {} bytes", bytes.len()))),
-        },
-    }
 }
 
 /// A row of `outbox`.
