@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::postgres_server::free_port;
-use crate::support::process::{crate_root, send_signal};
+use crate::support::process::{crate_root, find_on_path, send_signal};
 use crate::support::wait::eventually;
 
 /// An nginx of the test's own.
@@ -31,7 +31,8 @@ impl Nginx {
             text = text.replace(name, &address);
         }
         std::fs::write(folder.path().join("nginx.conf"), text).unwrap();
-        let child = Command::new("nginx")
+        // Debian puts it where only root's PATH leads.
+        let child = Command::new(find_on_path("nginx").unwrap_or_else(|| "/usr/sbin/nginx".into()))
             .arg("-p")
             .arg(folder.path())
             .args(["-c", "nginx.conf", "-g", "daemon off;"])

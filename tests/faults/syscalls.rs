@@ -10,6 +10,8 @@ use std::collections::HashMap;
 pub struct Syscall {
     /// `fdatasync`, `recvfrom`, ...
     pub name: String,
+    /// The number of the descriptor that is its first argument; -1 where that is none.
+    pub descriptor: i64,
     /// What its first argument, a descriptor, stands for: a path, or `TCP:[...]`.
     pub on: String,
     /// Its arguments, as `strace` shows them.
@@ -56,6 +58,7 @@ fn call(text: &str, began: usize, ended: usize) -> Option<Syscall> {
     let on = first.split_once('<').map_or("", |(_, on)| on.trim_end_matches([')', ' ']).trim_end_matches('>'));
     Some(Syscall {
         name: name.to_owned(),
+        descriptor: first.split('<').next()?.trim_end_matches([')', ' ']).parse().unwrap_or(-1),
         on: on.to_owned(),
         arguments: arguments.to_owned(),
         result: result.split(' ').next()?.parse().ok().filter(|result| *result >= 0),

@@ -249,7 +249,9 @@ impl Traffic {
                 self.count(if answer.is_replay() { "replayed" } else { "applied" });
                 Attempt::Settled(answer)
             }
-            (status @ (202 | 502 | 504), "") => {
+            // 502 and 504 are a proxy's. 408 is HTTP's own: the connection was opened ahead of its use, and the server gave it up
+            // just as the request was on its way.
+            (status @ (202 | 408 | 502 | 504), "") => {
                 self.count(&format!("unknown: {status}"));
                 Attempt::Unclear
             }
