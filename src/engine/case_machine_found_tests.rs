@@ -42,3 +42,22 @@ fn a_commit_that_is_unclear_each_time_is_answered_at_last() {
     assert_eq!(bench.seen(), ["1:unavailable"]);
     assert!(bench.machine.is_idle());
 }
+
+#[test]
+fn a_repeat_that_was_looked_up_before_its_chain_is_looked_up_again() {
+    let mut bench = Bench { cache: OperationCache::new(1 << 20, 1), ..Bench::unknown() };
+    bench.submit(1, approve(1, 5));
+    bench.submit(2, note(2));
+    bench.submit(3, approve(1, 5));
+    bench.event(CaseEvent::Loaded(in_review(5, 9), None));
+    bench.event(CaseEvent::LookedUp(vec![]));
+    assert_eq!(bench.seen(), ["load", "look-up:3", "commit:2@9"]);
+    bench.settle(Verdict::Held);
+    assert_eq!(
+        bench.seen(),
+        ["1:applied", "2:applied", "look-up:1"],
+        "its details are out of memory, and it was applied"
+    );
+    bench.event(CaseEvent::LookedUp(vec![recorded(&approve(1, 5), "stored")]));
+    assert_eq!(bench.seen(), ["3:replayed"]);
+}

@@ -141,7 +141,7 @@ fn a_full_memory_evicts_idle_cases_and_passes_over_busy_ones() {
     bench.settle(1, Verdict::Unclear);
     bench.settle(3, Verdict::Held);
     bench.submit(5, 4, "open");
-    assert_eq!(bench.seen(), ["3:answered", "retire 3"], "what is unclear stays");
+    assert_eq!(bench.seen(), ["4:answered", "retire 3"], "what is unclear stays");
     assert!(!bench.table.is_idle());
 }
 

@@ -83,7 +83,7 @@ named! {
     StoreBug {
         /// The version is not compared.
         NoCompareAndSwap = "no-compare-and-swap",
-        /// State and ids come from two snapshots.
+        /// The columns of a case come from a later snapshot than its assignments and ids.
         TornLoad = "torn-load",
         /// A tombstone moves to another table, so that its id is not found any more.
         TombstoneElsewhere = "tombstone-elsewhere",
@@ -131,7 +131,7 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("look-up-after-revision", Bug::Engine(PlantedBug::LookUpAfterRevision), 20),
     ("old-read-taken", Bug::Engine(PlantedBug::OldReadTaken), 200),
     ("absence-from-earlier-read", Bug::Engine(PlantedBug::AbsenceFromEarlierRead), 200),
-    ("halves-share-a-fate", Bug::Engine(PlantedBug::HalvesShareAFate), 50),
+    ("halves-share-a-fate", Bug::Engine(PlantedBug::HalvesShareAFate), 150),
     ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 50),
     ("restart-without-fence", Bug::Store(StoreBug::RestartWithoutFence), 50),
     ("answer-before-commit", Bug::Store(StoreBug::AnswerBeforeCommit), 50),

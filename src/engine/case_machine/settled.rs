@@ -10,7 +10,7 @@ use crate::engine::case_events::{CaseEffect, Verdict};
 use crate::engine::flight::{Flight, Member};
 use crate::engine::operation_cache::OperationCache;
 use crate::engine::planted_bugs::{PlantedBug, planted};
-use crate::engine::waiting::{Waiting, receipt, reply};
+use crate::engine::waiting::{LookUp, Waiting, receipt, reply};
 
 impl<T> CaseMachine<T> {
     pub(super) fn settled(&mut self, verdict: Verdict, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
@@ -54,6 +54,14 @@ impl<T> CaseMachine<T> {
 
     /// Memory follows the commit; then every reply of the chain goes out, in order.
     pub(super) fn held(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        // A repeat that waits was looked up before this chain: that its id is absent is no longer true, and its details may
+        // not be in memory any more.
+        for waiting in &mut self.waiting {
+            let is_absent = waiting.lookup == LookUp::Absent;
+            if is_absent && flight.speculative(waiting.envelope.command.operation_id()).is_some() {
+                waiting.lookup = LookUp::Needed;
+            }
+        }
         for member in flight.members {
             self.alone = self.alone.saturating_sub(1);
             let (waiting, answer) = match member {
