@@ -119,7 +119,10 @@ mod heavy {
             });
             if ended.is_none() {
                 hold.cut();
-                proxy.cut();
+            }
+            // Also when the program has ended: its last message may be the one that is held, and its session with it.
+            proxy.cut();
+            if ended.is_none() {
                 let status = first.wait().unwrap();
                 interrupted += usize::from(!status.success());
             }
