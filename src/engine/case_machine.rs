@@ -277,14 +277,16 @@ impl<T> CaseMachine<T> {
             && self.memory.as_ref().is_some_and(|state| decide(&envelope.workflow, state, &envelope.command).is_err())
     }
 
-    /// When memory can't tell the id of the next command, asks for all such ids; true: the case waits for the answer.
+    /// When memory can't tell the id of the next command, asks for all such ids, as far as memory has room for what may be
+    /// found (else the first would be forgotten for the last, and asked for again, for ever); true: the case waits for the
+    /// answer.
     fn look_up(&mut self, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) -> bool {
         if !self.waiting.front().is_some_and(|next| self.must_ask(next, cache)) {
             return false;
         }
         let mut ids = Vec::new();
         for i in 0..self.waiting.len() {
-            if self.must_ask(&self.waiting[i], cache) {
+            if ids.len() < cache.details_per_case_max() && self.must_ask(&self.waiting[i], cache) {
                 self.waiting[i].lookup = LookUp::Asked;
                 ids.push(self.waiting[i].envelope.command.operation_id());
             }

@@ -43,21 +43,36 @@ fn a_commit_that_is_unclear_each_time_is_answered_at_last() {
     assert!(bench.machine.is_idle());
 }
 
+/// Found by seed 4541 of 200,000: more repeats waited than details were kept, and each look-up forgot the first of them.
 #[test]
-fn a_repeat_that_was_looked_up_before_its_chain_is_looked_up_again() {
+fn more_repeats_than_memory_keeps_are_all_answered() {
+    let mut bench = Bench { cache: OperationCache::new(1 << 20, 2), ..Bench::unknown() };
+    for id in 1..=3 {
+        bench.submit(id, note(id.into()));
+    }
+    bench.event(CaseEvent::Loaded(in_review(5, 9), None));
+    assert_eq!(bench.seen(), ["load", "look-up:2"]);
+    bench.event(CaseEvent::LookedUp(vec![recorded(&note(2), "stored"), recorded(&note(1), "stored")]));
+    assert_eq!(bench.seen(), ["1:replayed", "2:replayed", "look-up:1"]);
+    bench.event(CaseEvent::LookedUp(vec![recorded(&note(3), "stored")]));
+    assert_eq!(bench.seen(), ["3:replayed"]);
+    assert!(bench.machine.is_idle());
+}
+
+/// Found by seed 12545: a repeat kept "not recorded" from before its own chain. Look-ups ask no more than memory keeps since.
+#[test]
+fn a_repeat_behind_its_own_command_is_replayed_however_little_memory_keeps() {
     let mut bench = Bench { cache: OperationCache::new(1 << 20, 1), ..Bench::unknown() };
     bench.submit(1, approve(1, 5));
     bench.submit(2, note(2));
     bench.submit(3, approve(1, 5));
     bench.event(CaseEvent::Loaded(in_review(5, 9), None));
     bench.event(CaseEvent::LookedUp(vec![]));
-    assert_eq!(bench.seen(), ["load", "look-up:3", "commit:2@9"]);
+    assert_eq!(bench.seen(), ["load", "look-up:1", "commit:1@9"]);
     bench.settle(Verdict::Held);
-    assert_eq!(
-        bench.seen(),
-        ["1:applied", "2:applied", "look-up:1"],
-        "its details are out of memory, and it was applied"
-    );
-    bench.event(CaseEvent::LookedUp(vec![recorded(&approve(1, 5), "stored")]));
-    assert_eq!(bench.seen(), ["3:replayed"]);
+    assert_eq!(bench.seen(), ["1:applied", "look-up:1"]);
+    bench.event(CaseEvent::LookedUp(vec![]));
+    assert_eq!(bench.seen(), ["3:replayed", "commit:1@10"]);
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["2:applied"]);
 }

@@ -46,7 +46,12 @@ struct CaseOperations {
 impl OperationCache {
     /// An empty cache: at most `bytes_max` bytes, and details of at most `details_per_case_max` operations a case.
     pub fn new(bytes_max: usize, details_per_case_max: usize) -> Self {
-        Self { cases: LruCache::unbounded(), bytes: 0, bytes_max, details_per_case_max }
+        Self { cases: LruCache::unbounded(), bytes: 0, bytes_max, details_per_case_max: details_per_case_max.max(1) }
+    }
+
+    /// Of how many operations of one case the details are kept at most; at least one.
+    pub fn details_per_case_max(&self) -> usize {
+        self.details_per_case_max
     }
 
     /// Looks an id up.
