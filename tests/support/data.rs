@@ -1,14 +1,15 @@
 //! Recorded command logs that lie beside the project, for tests and measurements only.
 //!
 //! They are looked for in the folder `CASEWORK_SHARED`, else in `../shared`. A checkout without them is a
-//! normal thing: then [`recorded_log`] says `NOT RUN` on standard error, past the capture of the test runner,
+//! normal thing: then [`recorded_log`] says `NOT RUN` (see [`say_not_run`]),
 //! and the test returns. `./ci/test` says it again at its end.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use super::not_run::say_not_run;
 use super::process::crate_root;
 
 /// The files of one recorded log; each is there when the value exists.
@@ -35,15 +36,8 @@ pub struct RecordedLog {
 pub fn recorded_log(name: &str) -> Option<RecordedLog> {
     let folder = shared_folder().join("data");
     if !folder.is_dir() {
-        let caller = std::panic::Location::caller();
-        // Not `eprintln!`: the test runner captures that and shows it only for failures.
-        let _ = writeln!(
-            std::io::stderr(),
-            "NOT RUN: {}:{} needs the recorded log {name:?}; there is no folder {} (set CASEWORK_SHARED)",
-            caller.file(),
-            caller.line(),
-            folder.display(),
-        );
+        let folder = folder.display();
+        say_not_run(format_args!("needs the recorded log {name:?}; there is no folder {folder} (set CASEWORK_SHARED)"));
         return None;
     }
     let file = |suffix: &str| {

@@ -1,13 +1,14 @@
 //! A disk of a few megabytes that can be filled: a `tmpfs` of its own.
 //!
-//! Mounting needs root. Where it can't be had, [`SmallDisk::mount`] says `NOT RUN` on standard error, past the capture of the
-//! test runner. The disk goes when its handle is dropped or the test's process ends, however that comes (see the reaper of
+//! Mounting needs root. Where it can't be had, [`SmallDisk::mount`] says `NOT RUN` (see [`say_not_run`]). The disk goes when its handle is dropped or the test's process ends, however that comes (see the reaper of
 //! [`postgres_server`](super::postgres_server)).
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use super::not_run::say_not_run;
 
 /// A small disk.
 #[derive(Debug)]
@@ -34,15 +35,9 @@ impl SmallDisk {
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = why {
-            let caller = std::panic::Location::caller();
             let _ = std::fs::remove_dir(&folder);
-            let _ = writeln!(
-                std::io::stderr(),
-                "NOT RUN: {}:{} fills a disk, and a small one can't be mounted (as root it can): {}",
-                caller.file(),
-                caller.line(),
-                why.trim(),
-            );
+            let why = why.trim();
+            say_not_run(format_args!("fills a disk, and a small one can't be mounted (as root it can): {why}"));
             return None;
         }
         let reaper = start_reaper(&folder);

@@ -10,6 +10,7 @@ use crate::support::cli::{CliOutput, casework, casework_command};
 use crate::support::data::{RecordedLog, gzipped_lines, recorded_log};
 use crate::support::database::TestDatabase;
 use crate::support::long_tests_wanted;
+use crate::support::not_run::say_not_run;
 use crate::support::server::ServerOptions;
 use crate::support::token::issue_token;
 use crate::support::wait::eventually;
@@ -86,13 +87,10 @@ enum When {
     Long,
 }
 
+#[track_caller]
 fn domestic(when: When, way: Way, database: fn() -> TestDatabase) {
-    use std::io::Write as _;
-
     if !long_tests_wanted() && (when == When::Long || cfg!(debug_assertions)) {
-        // Not `eprintln!`: the test runner captures that and shows it only for failures.
-        let _ = writeln!(std::io::stderr(), "NOT RUN: the large log in this way needs --long (and an optimised build)");
-        return;
+        return say_not_run("the large log in this way needs --long (and an optimised build)");
     }
     check_log("domestic", 109_414, way, &[], database);
 }
