@@ -5,11 +5,11 @@
 //! was decided on has held. Never does I/O, never reads a clock: [`CaseMachine::step`] takes an event and the time and
 //! appends effects. Cannot fail; what goes wrong outside comes in as an event and goes out as an [`Answer`].
 //!
-//! While a commit is unclear (until its fence holds) the case decides nothing, rejects nothing and is not idle.
+//! While a commit is unclear (until its fence holds and its ids were looked up) the case decides nothing and is not idle.
 
 use std::collections::{HashSet, VecDeque};
 
-use super::answer::{Answer, Lane, Receipt, Trouble};
+use super::answer::{Answer, Lane, Trouble};
 use super::case_events::{CaseEffect, CaseEvent, CaseLimits, Envelope, Now};
 use super::flight::{Decided, Draft, Flight};
 use super::operation_cache::{Known, OperationCache};
@@ -33,6 +33,8 @@ enum Stage<T> {
     Committing(Flight<T>),
     /// A chain is unclear; `told`: its callers were answered.
     Unclear { flight: Flight<T>, told: bool },
+    /// The fence of an unclear chain holds; its ids are being looked up.
+    Fenced(Flight<T>),
 }
 
 /// One case.
@@ -90,7 +92,9 @@ impl<T> CaseMachine<T> {
     /// Whether a command under this id waits or is in flight.
     pub fn is_pending(&self, operation_id: OperationId) -> bool {
         let flight = match &self.stage {
-            Stage::Committing(flight) | Stage::Unclear { flight, .. } => flight.contains(operation_id),
+            Stage::Committing(flight) | Stage::Unclear { flight, .. } | Stage::Fenced(flight) => {
+                flight.contains(operation_id)
+            }
             _ => false,
         };
         flight || self.waiting.iter().any(|waiting| waiting.envelope.command.operation_id() == operation_id)
@@ -107,11 +111,9 @@ impl<T> CaseMachine<T> {
         match event {
             CaseEvent::Submitted(envelope) => self.submitted(envelope, cache, effects),
             CaseEvent::Loaded(state, operations) => self.on_loaded(state, operations, cache),
-            CaseEvent::LoadFailed(trouble) | CaseEvent::LookUpFailed(trouble) => {
-                self.fail_waiting(trouble, effects);
-                self.drop_memory(cache);
-            }
-            CaseEvent::LookedUp(found) => self.looked_up(found, cache),
+            CaseEvent::LoadFailed(trouble) => self.read_failed(trouble, cache, effects),
+            CaseEvent::LookedUp(found) => self.looked_up(found, cache, effects),
+            CaseEvent::LookUpFailed(trouble) => self.read_failed(trouble, cache, effects),
             CaseEvent::Settled(verdict) => self.settled(verdict, cache, effects),
         }
         match self.stage {
@@ -151,7 +153,7 @@ impl<T> CaseMachine<T> {
         }
         let arrival = self.arrivals;
         self.arrivals += 1;
-        self.waiting.push_back(Waiting { arrival, envelope, attempts: 0, lookup: LookUp::Needed, sent: None });
+        self.waiting.push_back(Waiting { arrival, envelope, attempts: 0, lookup: LookUp::Needed });
     }
 
     fn on_loaded(&mut self, mut state: CaseState, operations: Option<Vec<KnownOperation>>, cache: &mut OperationCache) {
@@ -167,9 +169,11 @@ impl<T> CaseMachine<T> {
         self.stage = Stage::Ready;
     }
 
-    fn looked_up(&mut self, found: Vec<KnownOperation>, cache: &mut OperationCache) {
-        if !matches!(self.stage, Stage::LookingUp) {
-            return;
+    fn looked_up(&mut self, found: Vec<KnownOperation>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        match std::mem::replace(&mut self.stage, Stage::Unknown) {
+            Stage::LookingUp => {}
+            Stage::Fenced(flight) => return self.found_behind_fence(flight, &found, cache, effects),
+            other => return self.stage = other,
         }
         let recorded: HashSet<OperationId> = found.iter().map(|operation| operation.operation_id).collect();
         for waiting in &mut self.waiting {
@@ -183,6 +187,15 @@ impl<T> CaseMachine<T> {
             cache.insert(&self.case_id, operation);
         }
         self.stage = Stage::Ready;
+    }
+
+    fn read_failed(&mut self, trouble: Trouble, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        if let Stage::Fenced(flight) = std::mem::replace(&mut self.stage, Stage::Unknown) {
+            // What became of it is settled and not known here. Whoever sends the same again learns it.
+            flight.answer_all(&Answer::Unsettled(Trouble::Unavailable), effects);
+        }
+        self.fail_waiting(trouble, effects);
+        self.drop_memory(cache);
     }
 
     fn sort_waiting(&mut self) {
@@ -306,16 +319,9 @@ impl<T> CaseMachine<T> {
         if let Known::Recorded(known) = cache.find(&self.case_id, envelope.command.operation_id())
             && !self.is_judged_unseen(envelope)
         {
-            return Some(match &waiting.sent {
-                // The commit was unclear, and it is there as we had sent it: this command was applied, not repeated.
-                Some(sent) if known.outcome.as_ref() == Some(sent) => {
-                    Answer::Applied(Receipt { command: known.command.clone(), outcome: sent.clone() })
-                }
-                _ => answer_known(known, &envelope.command),
-            });
+            return Some(answer_known(known, &envelope.command));
         }
-        let was_decided = waiting.attempts > 0 || waiting.sent.is_some();
-        (!was_decided && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(Trouble::Overloaded))
+        (waiting.attempts == 0 && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(Trouble::Overloaded))
     }
 }
 

@@ -34,12 +34,14 @@ fn a_commit_that_is_unclear_each_time_is_answered_at_last() {
     for _ in 0..attempts_max {
         bench.settle(Verdict::Unclear);
         bench.settle(Verdict::Fenced);
+        bench.event(CaseEvent::LookedUp(vec![]));
         bench.event(CaseEvent::Loaded(in_review(5, 9), Some(vec![])));
         assert_eq!(bench.seen().last().map(String::as_str), Some("commit:1@9"));
     }
     bench.settle(Verdict::Unclear);
     bench.settle(Verdict::Fenced);
-    assert_eq!(bench.seen(), ["1:unavailable"]);
+    bench.event(CaseEvent::LookedUp(vec![]));
+    assert_eq!(bench.seen(), ["look-up:1", "1:unavailable"]);
     assert!(bench.machine.is_idle());
 }
 
@@ -75,4 +77,23 @@ fn a_repeat_behind_its_own_command_is_replayed_however_little_memory_keeps() {
     assert_eq!(bench.seen(), ["3:replayed", "commit:1@10"]);
     bench.settle(Verdict::Held);
     assert_eq!(bench.seen(), ["2:applied"]);
+}
+
+/// Found by seed 15023: the chain had landed; its rejected line was decided again, behind the later one, and applied.
+#[test]
+fn what_an_unclear_chain_rejected_stays_rejected_when_it_has_landed() {
+    let mut bench = Bench::ready();
+    let approval = command(1, "approve", "81", json!({"expected_revision": 5, "reason": "x"}));
+    bench.submit(9, note(9));
+    bench.submit(1, approval);
+    bench.submit(2, command(2, "assign", "47", json!({"payload": {"assignee": "81"}})));
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["commit:1@9", "9:applied", "commit:1@10"]);
+    let Stage::Committing(flight) = &bench.machine.stage else { panic!("a chain in flight") };
+    let written: Vec<KnownOperation> = flight.operations().cloned().collect();
+    bench.settle(Verdict::Unclear);
+    bench.settle(Verdict::Fenced);
+    bench.event(CaseEvent::LookedUp(written));
+    assert_eq!(bench.seen(), ["look-up:1", "1:not-assigned", "2:applied"]);
+    assert!(bench.machine.is_idle());
 }

@@ -252,7 +252,8 @@ fn while_unclear_a_case_decides_rejects_and_drops_nothing() {
     assert_eq!(bench.seen(), ["3:replayed"], "only an outcome that can't change is answered");
     assert!(!bench.machine.is_idle());
     bench.settle(Verdict::Fenced);
-    assert_eq!(bench.seen(), ["load"]);
+    bench.event(CaseEvent::LookedUp(vec![]));
+    assert_eq!(bench.seen(), ["look-up:1", "load"]);
     bench.event(CaseEvent::Loaded(in_review(5, 10), Some(vec![recorded(&note(9), "n")])));
     assert_eq!(bench.seen(), ["4:operation-conflict", "commit:2@10"], "not there, and never will be: decided again");
     bench.settle(Verdict::Held);
@@ -269,8 +270,33 @@ fn an_unclear_commit_that_is_found_was_applied_and_its_repeat_is_a_replay() {
     bench.settle(Verdict::Unclear);
     bench.submit(2, approve(1, 5));
     bench.settle(Verdict::Fenced);
+    bench.event(CaseEvent::LookedUp(written.clone()));
     bench.event(CaseEvent::Loaded(CaseState::Present(step.after), Some(written)));
-    assert_eq!(bench.seen(), ["commit:1@9", "load", "1:applied", "2:replayed"]);
+    assert_eq!(bench.seen(), ["commit:1@9", "look-up:1", "1:applied", "load", "2:replayed"]);
+}
+
+#[test]
+fn an_id_that_another_process_used_while_the_commit_was_unclear_is_not_taken_for_ours() {
+    let mut bench = Bench::ready();
+    bench.submit(1, note(1));
+    bench.settle(Verdict::Unclear);
+    bench.settle(Verdict::Fenced);
+    let theirs = recorded(&note(1), "the outcome that another process stored");
+    bench.event(CaseEvent::LookedUp(vec![theirs.clone()]));
+    bench.event(CaseEvent::Loaded(in_review(5, 10), Some(vec![theirs])));
+    assert_eq!(bench.seen(), ["commit:1@9", "look-up:1", "load", "1:replayed"]);
+}
+
+#[test]
+fn what_cannot_be_read_behind_the_fence_is_told_as_unclear() {
+    let mut bench = Bench::ready();
+    bench.submit(1, note(1));
+    bench.settle(Verdict::Unclear);
+    bench.submit(2, note(2));
+    bench.settle(Verdict::Fenced);
+    bench.event(CaseEvent::LookUpFailed(Trouble::Unavailable));
+    assert_eq!(bench.seen(), ["commit:1@9", "look-up:1", "1:unavailable", "2:unavailable"]);
+    assert!(bench.machine.is_idle());
 }
 
 #[test]

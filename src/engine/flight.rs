@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::Answer;
+use super::answer::{Answer, Receipt};
 use super::case_events::{CaseEffect, CaseLimits};
 use super::chain::{AssignmentChange, Chain, Step};
 use super::waiting::{Waiting, reply};
@@ -40,16 +40,17 @@ impl<T> Flight<T> {
         })
     }
 
-    /// The operation that this id becomes if the chain holds.
-    pub(super) fn speculative(&self, operation_id: OperationId) -> Option<&KnownOperation> {
-        self.members.iter().find_map(|member| match member {
-            Member::Accepted(_, operation) if operation.operation_id == operation_id => Some(operation),
-            _ => None,
+    /// What becomes of the accepted commands if the chain holds, in order.
+    pub(super) fn operations(&self) -> impl Iterator<Item = &KnownOperation> {
+        self.members.iter().filter_map(|member| match member {
+            Member::Accepted(_, operation) => Some(operation),
+            Member::Rejected(..) => None,
         })
     }
 
-    pub(super) fn accepted_count(&self) -> usize {
-        self.members.iter().filter(|member| matches!(member, Member::Accepted(..))).count()
+    /// The operation that this id becomes if the chain holds.
+    pub(super) fn speculative(&self, operation_id: OperationId) -> Option<&KnownOperation> {
+        self.operations().find(|operation| operation.operation_id == operation_id)
     }
 
     /// Gives all its callers one answer; what is left of it has none.
@@ -68,16 +69,20 @@ impl<T> Flight<T> {
             waiting
         })
     }
+}
 
-    /// Its commands, each with the outcome that may have been committed.
-    pub(super) fn into_unclear(self) -> impl DoubleEndedIterator<Item = Waiting<T>> {
-        self.members.into_iter().map(|member| match member {
-            Member::Accepted(mut waiting, operation) => {
-                waiting.sent = operation.outcome;
-                waiting
+impl<T> Member<T> {
+    /// Its chain is committed: answers as it was decided; `keep` gets the operation.
+    pub(super) fn answer_held(self, effects: &mut Vec<CaseEffect<T>>, keep: impl FnOnce(KnownOperation)) {
+        match self {
+            Self::Accepted(waiting, operation) => {
+                let outcome = operation.outcome.clone().expect("an operation that was just made has its outcome");
+                let receipt = Receipt { command: operation.command.clone(), outcome };
+                keep(operation);
+                reply(waiting.envelope, Answer::Applied(receipt), effects);
             }
-            Member::Rejected(waiting, _) => waiting,
-        })
+            Self::Rejected(waiting, rejection) => reply(waiting.envelope, Answer::Rejected(rejection), effects),
+        }
     }
 }
 

@@ -47,6 +47,8 @@ pub enum PlantedBug {
     LookUpForgotten,
     /// A line of a stream is answered although an earlier one has no final answer, where its outcome is known.
     BrokenLaneAnswered,
+    /// When an unclear chain proves to have landed, what it had rejected is decided again, behind what it had accepted.
+    RejectionDecidedAgain,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -3,8 +3,6 @@
 //! Owns what is remembered of a command between its tries. A lane learns of an answer here, before the next of its lines is
 //! looked at.
 
-use std::sync::Arc;
-
 use super::answer::{Answer, Receipt};
 use super::case_events::{CaseEffect, Envelope};
 use super::planted_bugs::{PlantedBug, planted};
@@ -15,12 +13,10 @@ use crate::domain::{Command, KnownOperation, decide};
 pub(super) struct Waiting<T> {
     pub(super) arrival: u64,
     pub(super) envelope: Envelope<T>,
-    /// How often it was decided and missed.
+    /// How often it was decided in vain.
     pub(super) attempts: u32,
     /// What the database said of its id.
     pub(super) lookup: LookUp,
-    /// The outcome that was sent when the commit became unclear: if it is found, it was ours.
-    pub(super) sent: Option<Arc<str>>,
 }
 
 /// What the database said of an id that memory can't tell.
@@ -45,11 +41,6 @@ pub(super) fn answer_known(known: &KnownOperation, command: &Command) -> Answer 
         Ok(outcome) => Answer::Replayed(Receipt { command: known.command.clone(), outcome }),
         Err(rejection) => Answer::Rejected(rejection),
     }
-}
-
-pub(super) fn receipt(operation: &KnownOperation) -> Receipt {
-    let outcome = operation.outcome.clone().expect("an operation that was just made has its outcome");
-    Receipt { command: operation.command.clone(), outcome }
 }
 
 /// Answers a caller; a lane learns of it before the next of its lines is looked at.

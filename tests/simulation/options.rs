@@ -112,7 +112,7 @@ pub enum Bug {
 /// Every bug with its name and the number of seeds within which it must be caught.
 pub const BUGS: &[(&str, Bug, u64)] = &[
     ("no-compare-and-swap", Bug::Store(StoreBug::NoCompareAndSwap), 20),
-    ("unclear-without-fence", Bug::Engine(PlantedBug::UnclearWithoutFence), 50),
+    ("unclear-without-fence", Bug::Engine(PlantedBug::UnclearWithoutFence), 500),
     ("forgotten-while-unclear", Bug::Engine(PlantedBug::ForgottenWhileUnclear), 20),
     ("chain-cut", Bug::Engine(PlantedBug::ChainCut), 20),
     ("busy-case-evicted", Bug::Engine(PlantedBug::BusyCaseEvicted), 20),
@@ -129,15 +129,16 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("retry-of-last-statement", Bug::Store(StoreBug::RetryOfLastStatement), 20),
     ("retried-without-deciding", Bug::Engine(PlantedBug::RetriedWithoutDeciding), 20),
     ("look-up-after-revision", Bug::Engine(PlantedBug::LookUpAfterRevision), 20),
-    ("old-read-taken", Bug::Engine(PlantedBug::OldReadTaken), 200),
-    ("absence-from-earlier-read", Bug::Engine(PlantedBug::AbsenceFromEarlierRead), 200),
+    ("old-read-taken", Bug::Engine(PlantedBug::OldReadTaken), 300),
+    ("absence-from-earlier-read", Bug::Engine(PlantedBug::AbsenceFromEarlierRead), 800),
     ("halves-share-a-fate", Bug::Engine(PlantedBug::HalvesShareAFate), 150),
-    ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 50),
+    ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 100),
     ("restart-without-fence", Bug::Store(StoreBug::RestartWithoutFence), 50),
     ("answer-before-commit", Bug::Store(StoreBug::AnswerBeforeCommit), 50),
-    ("wake-up-lost", Bug::Engine(PlantedBug::WakeUpLost), 500),
+    ("wake-up-lost", Bug::Engine(PlantedBug::WakeUpLost), 1_000),
     ("look-up-forgotten", Bug::Engine(PlantedBug::LookUpForgotten), 100),
     ("broken-lane-answered", Bug::Engine(PlantedBug::BrokenLaneAnswered), 200),
+    ("rejection-decided-again", Bug::Engine(PlantedBug::RejectionDecidedAgain), 500),
 ];
 
 /// The bug of this name.

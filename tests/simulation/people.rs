@@ -240,9 +240,26 @@ impl World {
         let place = self.between(0, self.cases.len() as u64 - 1) as usize;
         let case_id = self.cases[place].clone();
         let lines = if self.makes_counted(Kind::Stream) { self.between(2, 5) } else { 1 };
-        let commands: Vec<Command> = (0..lines).map(|line| self.new_command(&case_id, line as i64)).collect();
+        let mut commands: Vec<Command> = (0..lines).map(|line| self.new_command(&case_id, line as i64)).collect();
+        if lines > 1 && self.chance(0.6) {
+            commands.splice(0..0, self.too_early(&case_id));
+        }
         self.sent.extend(commands.iter().cloned());
         commands
+    }
+
+    /// A line that only the next one makes possible: if they change places it shows.
+    fn too_early(&mut self, case_id: &CaseId) -> Vec<Command> {
+        let state = self.truth.state(case_id);
+        let Some(case) = state.case() else { return Vec::new() };
+        let is_missing = |who: &&str| !case.assignees.contains(&ActorId::from_stored(*who));
+        let (Some(who), Some(action)) = (REVIEWERS.into_iter().find(is_missing), case.allowed().into_iter().next())
+        else {
+            return Vec::new();
+        };
+        let (action, revision) = (action.to_string(), case.revision.get());
+        let act = self.command(case_id, &action, who, json!({"expected_revision": revision, "reason": "early"}));
+        vec![act, self.command(case_id, "assign", REVIEWERS[0], json!({"payload": {"assignee": who}}))]
     }
 
     /// A command that makes sense, more or less; `ahead`: so many before it are on their way.

@@ -339,8 +339,9 @@ impl Truth {
             return Err("an earlier line of its stream had no final answer".into());
         }
         let earlier_is_newer = lines.range(..line).any(|(_, (_, version))| *version > applied);
-        if applied.is_some() && earlier_is_newer {
-            return Err("an earlier line of its stream was applied after it".into());
+        let later_is_older = lines.range(line + 1..).any(|(_, (_, version))| version.is_some() && *version < applied);
+        if applied.is_some() && (earlier_is_newer || later_is_older) {
+            return Err("two lines of its stream were applied in another order".into());
         }
         lines.insert(line, (is_settled, applied));
         Ok(())

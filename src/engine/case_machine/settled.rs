@@ -4,13 +4,13 @@
 //! chain did not hold. Nothing is answered while a chain is unclear, but that it is.
 
 use super::{CaseMachine, Stage};
-use crate::domain::{InvalidCommand, Rejection};
+use crate::domain::{InvalidCommand, KnownOperation, OperationId, Rejection};
 use crate::engine::answer::{Answer, Trouble};
 use crate::engine::case_events::{CaseEffect, Verdict};
 use crate::engine::flight::{Flight, Member};
 use crate::engine::operation_cache::OperationCache;
 use crate::engine::planted_bugs::{PlantedBug, planted};
-use crate::engine::waiting::{LookUp, Waiting, receipt, reply};
+use crate::engine::waiting::{LookUp, Waiting, reply};
 
 impl<T> CaseMachine<T> {
     pub(super) fn settled(&mut self, verdict: Verdict, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
@@ -62,17 +62,9 @@ impl<T> CaseMachine<T> {
                 waiting.lookup = LookUp::Needed;
             }
         }
+        self.alone = self.alone.saturating_sub(flight.members.len());
         for member in flight.members {
-            self.alone = self.alone.saturating_sub(1);
-            let (waiting, answer) = match member {
-                Member::Accepted(waiting, operation) => {
-                    let answer = Answer::Applied(receipt(&operation));
-                    cache.insert(&self.case_id, operation);
-                    (waiting, answer)
-                }
-                Member::Rejected(waiting, rejection) => (waiting, Answer::Rejected(rejection)),
-            };
-            reply(waiting.envelope, answer, effects);
+            member.answer_held(effects, |operation| cache.insert(&self.case_id, operation));
         }
         self.memory = Some(flight.after);
         self.stage = Stage::Ready;
@@ -91,7 +83,7 @@ impl<T> CaseMachine<T> {
     /// One command of the chain has a value that the database can't store. A chain is never cut: it is decided again, each
     /// command alone, until the bad one is found alone and answered.
     fn bad_data(&mut self, flight: Flight<T>, effects: &mut Vec<CaseEffect<T>>) {
-        let is_single = flight.accepted_count() == 1;
+        let is_single = flight.operations().count() == 1;
         self.alone = if is_single { self.alone.saturating_sub(1) } else { flight.members.len() };
         for member in flight.members.into_iter().rev() {
             match member {
@@ -118,10 +110,51 @@ impl<T> CaseMachine<T> {
         self.drop_memory(cache);
     }
 
-    /// What is read from now on is final: found, it was applied; not found, it never will be. Decide again, at most so
-    /// often: a disk that is full makes every commit unclear, and nobody would ever be answered.
+    /// What is read from now on is final. Whether the chain landed must be known before anything of it is decided again:
+    /// then its rejections held with it, and a rejected line of a stream must not run behind a later one that was applied.
     fn fenced(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
-        self.put_back(flight.into_unclear(), Trouble::Unavailable, effects);
+        let ids: Vec<OperationId> = flight.operations().map(|operation| operation.operation_id).collect();
+        if ids.is_empty() {
+            // It wrote nothing, or nobody waits for it any more.
+            return self.decide_again(flight, cache, effects);
+        }
+        self.stage = Stage::Fenced(flight);
+        effects.push(CaseEffect::LookUp(ids));
+    }
+
+    /// The fence holds, and these of the chain's ids are recorded. A chain lands whole, so one operation that is there as it
+    /// was sent tells of all (the others may be tombstones by now).
+    pub(super) fn found_behind_fence(
+        &mut self,
+        flight: Flight<T>,
+        found: &[KnownOperation],
+        cache: &mut OperationCache,
+        effects: &mut Vec<CaseEffect<T>>,
+    ) {
+        let is_there = |sent: &KnownOperation| {
+            found.iter().any(|known| known.operation_id == sent.operation_id && known.outcome == sent.outcome)
+        };
+        if !flight.operations().any(is_there) {
+            return self.decide_again(flight, cache, effects);
+        }
+        self.alone = self.alone.saturating_sub(flight.members.len());
+        let mut rejected_again = Vec::new();
+        for member in flight.members {
+            match member {
+                Member::Rejected(waiting, _) if planted(PlantedBug::RejectionDecidedAgain) => {
+                    rejected_again.push(waiting);
+                }
+                member => member.answer_held(effects, |_| {}),
+            }
+        }
+        self.put_back(rejected_again.into_iter(), Trouble::Unavailable, effects);
+        self.drop_memory(cache);
+    }
+
+    /// Nothing of the chain was written and nothing will be. At most so often: a disk that is full makes every commit
+    /// unclear, and nobody would ever be answered.
+    fn decide_again(&mut self, flight: Flight<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
+        self.put_back(flight.into_waiting(), Trouble::Unavailable, effects);
         self.drop_memory(cache);
     }
 
