@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use actix::{Actor, Context, Handler, Message};
+use actix::{Actor, Addr, Context, Handler, Message};
 
 use super::shard::ShardContext;
 use super::ticket::Ticket;
@@ -14,17 +14,23 @@ use crate::engine::{CaseAction, CaseCell, CaseEvent};
 
 /// The actor.
 pub(super) struct CaseActor {
-    pub(super) cell: Rc<CaseCell<Ticket>>,
-    pub(super) context: Rc<ShardContext>,
+    cell: Rc<CaseCell<Ticket>>,
+    context: Rc<ShardContext>,
+}
+
+impl CaseActor {
+    /// Starts the actor of a case. The machine bounds what waits for the case; the mailbox only has to hold what was admitted,
+    /// and that from its first message on: all that waited for a case's first read comes at once.
+    pub(super) fn start_for(cell: Rc<CaseCell<Ticket>>, context: Rc<ShardContext>) -> Addr<Self> {
+        Self::create(|mailbox| {
+            mailbox.set_mailbox_capacity(context.options.commands_max);
+            Self { cell, context }
+        })
+    }
 }
 
 impl Actor for CaseActor {
     type Context = Context<Self>;
-
-    fn started(&mut self, context: &mut Self::Context) {
-        // The machine bounds what waits for the case; the mailbox only has to hold what was admitted.
-        context.set_mailbox_capacity(self.context.options.commands_max);
-    }
 }
 
 /// Something happened to the case.

@@ -22,7 +22,7 @@ use super::reader;
 use super::shard::{CaseShard, IsPending, SubmitCommand};
 use super::ticket::{Ticket, turn_away};
 use super::workflows::WorkflowRegistry;
-use crate::domain::{CaseId, Command, InvalidCommand, OperationId, Rejection, Timestamp, Workflow};
+use crate::domain::{CaseId, Command, InvalidCommand, OperationId, Rejection, Timestamp, Workflow, WorkflowName};
 use crate::engine::{Answer, Envelope, Lane, Trouble};
 use crate::store::{Database, DatabaseKind, StoreError};
 
@@ -131,10 +131,14 @@ impl CommandGateway {
             let (commits, events) = mpsc::channel(options.commands_max.max(1));
             let arbiter = Arbiter::new();
             let (shard_options, shard_reads) = (options.clone(), reads.clone());
+            let (ready, is_ready) = oneshot::channel();
             let shard = CaseShard::start_in_arbiter(&arbiter.handle(), move |context| {
-                let address = actix::AsyncContext::address(context);
-                CaseShard::new(address, shard_options, epoch, shard_reads, commits)
+                let shard = CaseShard::new(context, shard_options, epoch, shard_reads, commits);
+                let _nobody_waits = ready.send(());
+                shard
             });
+            // Before that its mailbox is as small as actix makes one.
+            is_ready.await.expect("the arbiter was just started and runs the shard's first line");
             let (database, node) = (database.clone(), options.node.clone());
             committer::start(CommitterParts { database, writer, node, epoch, shard: shard.clone(), events });
             shards.push((arbiter, shard));
@@ -147,25 +151,31 @@ impl CommandGateway {
     /// Sends a command to its case. A full queue answers `overloaded` at once.
     pub fn submit(&self, submission: Submission) -> PendingAnswer {
         if self.is_draining() {
-            return Self::refuse(submission, Trouble::Draining);
+            return Self::refuse(submission, Answer::Unsettled(Trouble::Draining));
         }
         match self.0.admission.clone().try_acquire_owned() {
             Ok(admitted) => self.admit(submission, admitted),
-            Err(_) => Self::refuse(submission, Trouble::Overloaded),
+            Err(_) => Self::refuse(submission, Answer::Unsettled(Trouble::Overloaded)),
         }
     }
 
-    /// Sends a command to its case as soon as there is room for it: the back-pressure of streams and log files.
+    /// Sends a command to its case as soon as there is room for it: the back-pressure of streams and log files. Commands reach
+    /// their case in the order of these calls, if each is awaited before the next is made.
     pub async fn submit_when_admitted(&self, submission: Submission) -> PendingAnswer {
+        // Looked up before it is on its way, so that no later line of its case overtakes it meanwhile.
+        if let Some(name) = submission.command.named_workflow()
+            && let Err(answer) = self.find_workflow(name).await
+        {
+            return Self::refuse(submission, answer);
+        }
         match self.0.admission.clone().acquire_owned().await {
             Ok(admitted) => self.admit(submission, admitted),
-            Err(_) => Self::refuse(submission, Trouble::Draining),
+            Err(_) => Self::refuse(submission, Answer::Unsettled(Trouble::Draining)),
         }
     }
 
-    fn refuse(submission: Submission, trouble: Trouble) -> PendingAnswer {
+    fn refuse(submission: Submission, answer: Answer) -> PendingAnswer {
         let (ticket, receiver) = Ticket::new(None);
-        let answer = Answer::Unsettled(trouble);
         if let Some(lane) = &submission.lane {
             lane.note(&answer);
         }
@@ -175,7 +185,7 @@ impl CommandGateway {
 
     fn admit(&self, submission: Submission, admitted: OwnedSemaphorePermit) -> PendingAnswer {
         if self.is_draining() {
-            return Self::refuse(submission, Trouble::Draining);
+            return Self::refuse(submission, Answer::Unsettled(Trouble::Draining));
         }
         let (ticket, receiver) = Ticket::new(Some(admitted));
         let workflows = &self.0.workflows;
@@ -204,23 +214,29 @@ impl CommandGateway {
         let gateway = self.clone();
         self.0.database.spawn(async move {
             let name = envelope.command.named_workflow().expect("only such commands come here").clone();
-            match gateway.0.workflows.find(&name).await {
-                Ok(Some(workflow)) => {
+            match gateway.find_workflow(&name).await {
+                Ok(workflow) => {
                     envelope.workflow = workflow;
                     gateway.route(envelope);
                 }
-                Ok(None) => {
-                    let detail =
-                        format!("there is no workflow `{name}`; start the server with its file, or name another");
-                    let invalid = InvalidCommand::at("/workflow", detail);
-                    turn_away(envelope, Answer::Rejected(Rejection::InvalidCommand(invalid)));
-                }
-                Err(error) => {
-                    warn!(workflow = %name, %error, "a workflow can't be looked up");
-                    turn_away(envelope, Answer::Unsettled(Trouble::Unavailable));
-                }
+                Err(answer) => turn_away(envelope, answer),
             }
         });
+    }
+
+    /// A workflow by name, or what a command that names it is answered.
+    async fn find_workflow(&self, name: &WorkflowName) -> Result<Arc<Workflow>, Answer> {
+        match self.0.workflows.find(name).await {
+            Ok(Some(workflow)) => Ok(workflow),
+            Ok(None) => {
+                let detail = format!("there is no workflow `{name}`; start the server with its file, or name another");
+                Err(Answer::Rejected(Rejection::InvalidCommand(InvalidCommand::at("/workflow", detail))))
+            }
+            Err(error) => {
+                warn!(workflow = %name, %error, "a workflow can't be looked up");
+                Err(Answer::Unsettled(Trouble::Unavailable))
+            }
+        }
     }
 
     fn route(&self, envelope: Envelope<Ticket>) {

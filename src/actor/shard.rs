@@ -72,14 +72,16 @@ pub(super) struct CaseShard {
 }
 
 impl CaseShard {
-    /// A shard whose reads and commits go to these queues.
+    /// A shard whose reads and commits go to these queues. From now on its mailbox holds all that may be admitted.
     pub(super) fn new(
-        address: Addr<Self>,
+        context: &mut Context<Self>,
         options: GatewayOptions,
         epoch: Instant,
         reads: mpsc::UnboundedSender<ReadRequest>,
         commits: mpsc::Sender<QueueEvent>,
     ) -> Self {
+        context.set_mailbox_capacity(options.commands_max);
+        let address = context.address();
         let limits = TableLimits {
             cases_max: (options.cases_max / options.shards).max(1),
             idle_after: IDLE_AFTER,
@@ -105,10 +107,10 @@ impl CaseShard {
     }
 
     fn deliver(&mut self, cell: Rc<CaseCell<Ticket>>, event: CaseEvent<Ticket>) {
-        let actor = self.actors.entry(cell.case_id().clone()).or_insert_with(|| {
-            let (cell, context) = (cell.clone(), self.context.clone());
-            CaseActor { cell, context }.start()
-        });
+        let actor = self
+            .actors
+            .entry(cell.case_id().clone())
+            .or_insert_with(|| CaseActor::start_for(cell.clone(), self.context.clone()));
         if !matches!(event, CaseEvent::Submitted(_)) {
             // There is at most one read and one chain of a case under way, so these are bounded.
             return actor.do_send(HandleEvent(event));
@@ -127,7 +129,6 @@ impl Actor for CaseShard {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        context.set_mailbox_capacity(self.context.options.commands_max);
         context.run_interval(SWEEP_EVERY, |shard, _| {
             let mut effects = Vec::new();
             shard.table.sweep(shard.context.now().monotonic, &mut effects);

@@ -58,8 +58,8 @@ impl Trouble {
     }
 }
 
-/// The lines of one stream for one case. They run in order: once one of them has no final answer, the later ones are
-/// answered `unavailable` without being run.
+/// The lines of one stream for one case. They run and are answered in order: once one of them has no final answer, the later
+/// ones are answered `unavailable` without being run, so whoever reads a final answer may take those before it as done.
 #[derive(Debug, Clone, Default)]
 pub struct Lane(Arc<AtomicBool>);
 
@@ -72,6 +72,11 @@ impl Lane {
     /// Whether an earlier line had no final answer.
     pub fn is_broken(&self) -> bool {
         self.0.load(Ordering::Acquire)
+    }
+
+    /// Whether both are the same lane.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Notes an answer that was given on the lane.

@@ -15,7 +15,7 @@ use super::flight::{Decided, Draft, Flight};
 use super::operation_cache::{Known, OperationCache};
 use super::planted_bugs::{PlantedBug, planted};
 use super::waiting::{LookUp, Waiting, answer_known, reply};
-use crate::domain::{CaseId, CaseState, KnownOperation, OperationId, Rejection, decide};
+use crate::domain::{CaseId, CaseState, InvalidCommand, KnownOperation, OperationId, Rejection, decide};
 
 mod settled;
 
@@ -135,8 +135,10 @@ impl<T> CaseMachine<T> {
             let answer = answer_known(known, &envelope.command);
             return reply(envelope, answer, effects);
         }
-        // An outcome can't change, so it is answered whatever the case is doing.
-        if let Known::Recorded(known) = cache.find(&self.case_id, envelope.command.operation_id())
+        // An outcome can't change, so it is answered whatever the case is doing; a line only behind those before it.
+        let is_next = envelope.lane.is_none() || self.is_idle() || planted(PlantedBug::LineAnsweredAhead);
+        if is_next
+            && let Known::Recorded(known) = cache.find(&self.case_id, envelope.command.operation_id())
             && !self.is_judged_unseen(&envelope)
         {
             let answer = answer_known(known, &envelope.command);
@@ -153,7 +155,13 @@ impl<T> CaseMachine<T> {
         }
         let arrival = self.arrivals;
         self.arrivals += 1;
-        self.waiting.push_back(Waiting { arrival, envelope, attempts: 0, lookup: LookUp::Needed });
+        self.waiting.push_back(Waiting {
+            arrival,
+            envelope,
+            attempts: 0,
+            lookup: LookUp::Needed,
+            is_unstorable: false,
+        });
     }
 
     fn on_loaded(&mut self, mut state: CaseState, operations: Option<Vec<KnownOperation>>, cache: &mut OperationCache) {
@@ -234,16 +242,27 @@ impl<T> CaseMachine<T> {
         let state = self.memory.clone().expect("a ready case has its state in memory");
         let mut draft = Draft::new(self.case_id.clone(), state);
         let mut deferred = VecDeque::new();
+        let mut deferred_lanes: Vec<Lane> = Vec::new();
         let mut accepted = HashSet::new();
         while let Some(waiting) = self.waiting.pop_front() {
             let id = waiting.envelope.command.operation_id();
-            if accepted.contains(&id) {
-                // In flight under this id, equal or not: it waits and is looked up when the chain is settled.
+            let lane = waiting.envelope.lane.as_ref();
+            let is_behind_deferred = lane.is_some_and(|lane| deferred_lanes.iter().any(|other| other.is(lane)));
+            if accepted.contains(&id) || is_behind_deferred {
+                // In flight under this id, equal or not: it waits and is looked up when the chain is settled, and the lines
+                // behind it with it.
+                deferred_lanes.extend(lane.filter(|_| !is_behind_deferred).cloned());
                 deferred.push_back(waiting);
                 continue;
             }
             if let Some(answer) = self.answer_now(&waiting, now, cache) {
-                reply(waiting.envelope, answer, effects);
+                // A final answer to a line waits for the lines before it; another one ends its lane, and that at once.
+                let is_final = !matches!(answer, Answer::Unsettled(_)) && !planted(PlantedBug::LineAnsweredAhead);
+                if lane.is_some() && is_final && !draft.is_empty() {
+                    draft.hold(waiting, answer);
+                } else {
+                    reply(waiting.envelope, answer, effects);
+                }
                 continue;
             }
             if draft.is_full(&self.limits, self.alone > 0) || self.must_ask(&waiting, cache) {
@@ -309,7 +328,7 @@ impl<T> CaseMachine<T> {
         true
     }
 
-    /// The answers that need no decision: a broken lane, what is recorded, a deadline that passed.
+    /// The answers that need no decision: a broken lane, what is recorded, what can't be, a deadline that passed.
     fn answer_now(&self, waiting: &Waiting<T>, now: Now, cache: &mut OperationCache) -> Option<Answer> {
         let envelope = &waiting.envelope;
         // Also where it is recorded: a client that reads an answer takes the lines before it as done.
@@ -320,6 +339,10 @@ impl<T> CaseMachine<T> {
             && !self.is_judged_unseen(envelope)
         {
             return Some(answer_known(known, &envelope.command));
+        }
+        if waiting.is_unstorable {
+            let detail = "the database can't store a value of this command; change it";
+            return Some(Answer::Rejected(Rejection::InvalidCommand(InvalidCommand::at("", detail))));
         }
         (waiting.attempts == 0 && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(Trouble::Overloaded))
     }

@@ -97,3 +97,41 @@ fn what_an_unclear_chain_rejected_stays_rejected_when_it_has_landed() {
     assert_eq!(bench.seen(), ["look-up:1", "1:not-assigned", "2:applied"]);
     assert!(bench.machine.is_idle());
 }
+
+/// Found by an attack by hand: a repeat was answered at once, and the line before it had no final answer then.
+#[test]
+fn a_line_that_is_a_repeat_is_answered_behind_the_lines_before_it() {
+    for (verdict, answers) in
+        [(Verdict::Held, ["1:applied", "2:replayed"]), (Verdict::Failed, ["1:unavailable", "2:unavailable"])]
+    {
+        let (mut bench, lane) = (Bench::unknown(), Lane::new());
+        bench.submit_on(1, note(1), Some(lane.clone()));
+        bench.submit_on(2, note(9), Some(lane.clone()));
+        bench.event(CaseEvent::Loaded(in_review(5, 9), Some(vec![recorded(&note(9), "stored")])));
+        assert_eq!(bench.seen(), ["load", "commit:1@9"], "both are part of the chain");
+        bench.settle(verdict);
+        assert_eq!(bench.seen(), answers);
+    }
+    let (mut bench, lane) = (Bench::ready(), Lane::new());
+    bench.submit(1, note(9));
+    bench.settle(Verdict::Held);
+    bench.submit_on(2, note(2), Some(lane.clone()));
+    bench.submit_on(3, note(9), Some(lane));
+    bench.submit(4, note(9));
+    assert_eq!(bench.seen(), ["commit:1@9", "1:applied", "commit:1@10", "4:replayed"], "4 is no line of a stream");
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["2:applied", "3:replayed"]);
+}
+
+#[test]
+fn lines_behind_a_repeat_of_a_command_in_flight_wait_with_it() {
+    let (mut bench, lane) = (Bench::unknown(), Lane::new());
+    bench.submit_on(1, note(1), Some(lane.clone()));
+    bench.submit_on(2, note(1), Some(lane.clone()));
+    bench.submit_on(3, note(3), Some(lane));
+    bench.submit(4, note(4));
+    bench.event(CaseEvent::Loaded(in_review(5, 9), Some(vec![])));
+    assert_eq!(bench.seen(), ["load", "commit:2@9"]);
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["1:applied", "4:applied", "2:replayed", "commit:1@11"]);
+}

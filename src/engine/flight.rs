@@ -28,13 +28,15 @@ pub(super) struct Flight<T> {
 #[derive(Debug)]
 pub(super) enum Member<T> {
     Accepted(Waiting<T>, KnownOperation),
-    Rejected(Waiting<T>, Rejection),
+    /// Nothing is written for it, and it has this answer if the chain holds: a rejection, or what is known of its id where
+    /// earlier lines of its stream are in the chain.
+    Answered(Waiting<T>, Answer),
 }
 
 impl<T> Flight<T> {
     pub(super) fn contains(&self, operation_id: OperationId) -> bool {
         self.members.iter().any(|member| match member {
-            Member::Accepted(waiting, _) | Member::Rejected(waiting, _) => {
+            Member::Accepted(waiting, _) | Member::Answered(waiting, _) => {
                 waiting.envelope.command.operation_id() == operation_id
             }
         })
@@ -44,7 +46,7 @@ impl<T> Flight<T> {
     pub(super) fn operations(&self) -> impl Iterator<Item = &KnownOperation> {
         self.members.iter().filter_map(|member| match member {
             Member::Accepted(_, operation) => Some(operation),
-            Member::Rejected(..) => None,
+            Member::Answered(..) => None,
         })
     }
 
@@ -56,7 +58,7 @@ impl<T> Flight<T> {
     /// Gives all its callers one answer; what is left of it has none.
     pub(super) fn answer_all(self, answer: &Answer, effects: &mut Vec<CaseEffect<T>>) -> Self {
         for member in self.members {
-            let (Member::Accepted(waiting, _) | Member::Rejected(waiting, _)) = member;
+            let (Member::Accepted(waiting, _) | Member::Answered(waiting, _)) = member;
             reply(waiting.envelope, answer.clone(), effects);
         }
         Self { after: self.after, members: Vec::new() }
@@ -65,7 +67,7 @@ impl<T> Flight<T> {
     /// Its commands, to be decided again.
     pub(super) fn into_waiting(self) -> impl DoubleEndedIterator<Item = Waiting<T>> {
         self.members.into_iter().map(|member| {
-            let (Member::Accepted(waiting, _) | Member::Rejected(waiting, _)) = member;
+            let (Member::Accepted(waiting, _) | Member::Answered(waiting, _)) = member;
             waiting
         })
     }
@@ -81,7 +83,7 @@ impl<T> Member<T> {
                 keep(operation);
                 reply(waiting.envelope, Answer::Applied(receipt), effects);
             }
-            Self::Rejected(waiting, rejection) => reply(waiting.envelope, Answer::Rejected(rejection), effects),
+            Self::Answered(waiting, answer) => reply(waiting.envelope, answer, effects),
         }
     }
 }
@@ -149,11 +151,21 @@ impl<T> Draft<T> {
                 Decided::NoCase(Box::new(waiting))
             }
             Err(rejection) => {
-                self.deadline = self.deadline.max(envelope.deadline);
-                self.members.push(Member::Rejected(waiting, rejection));
+                self.hold(waiting, Answer::Rejected(rejection));
                 Decided::Rejected
             }
         }
+    }
+
+    /// Keeps an answer back until all that was decided before it has held.
+    pub(super) fn hold(&mut self, waiting: Waiting<T>, answer: Answer) {
+        self.deadline = self.deadline.max(waiting.envelope.deadline);
+        self.members.push(Member::Answered(waiting, answer));
+    }
+
+    /// Whether nothing was decided yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
     }
 
     fn accept(&mut self, waiting: Waiting<T>, decision: &Decision, now: Timestamp) {

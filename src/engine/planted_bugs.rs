@@ -47,6 +47,8 @@ pub enum PlantedBug {
     LookUpForgotten,
     /// A line of a stream is answered although an earlier one has no final answer, where its outcome is known.
     BrokenLaneAnswered,
+    /// A line of a stream whose outcome is known is answered before the lines ahead of it are settled.
+    LineAnsweredAhead,
     /// When an unclear chain proves to have landed, what it had rejected is decided again, behind what it had accepted.
     RejectionDecidedAgain,
 }

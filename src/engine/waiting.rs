@@ -17,6 +17,8 @@ pub(super) struct Waiting<T> {
     pub(super) attempts: u32,
     /// What the database said of its id.
     pub(super) lookup: LookUp,
+    /// The database can't store a value of it.
+    pub(super) is_unstorable: bool,
 }
 
 /// What the database said of an id that memory can't tell.

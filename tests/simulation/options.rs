@@ -138,6 +138,7 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("wake-up-lost", Bug::Engine(PlantedBug::WakeUpLost), 1_000),
     ("look-up-forgotten", Bug::Engine(PlantedBug::LookUpForgotten), 100),
     ("broken-lane-answered", Bug::Engine(PlantedBug::BrokenLaneAnswered), 200),
+    ("line-answered-ahead", Bug::Engine(PlantedBug::LineAnsweredAhead), 200),
     ("rejection-decided-again", Bug::Engine(PlantedBug::RejectionDecidedAgain), 500),
 ];
 

@@ -253,8 +253,7 @@ impl World {
         let state = self.truth.state(case_id);
         let Some(case) = state.case() else { return Vec::new() };
         let is_missing = |who: &&str| !case.assignees.contains(&ActorId::from_stored(*who));
-        let (Some(who), Some(action)) = (REVIEWERS.into_iter().find(is_missing), case.allowed().into_iter().next())
-        else {
+        let (Some(who), Some(action)) = (REVIEWERS.into_iter().find(is_missing), case.allowed().first()) else {
             return Vec::new();
         };
         let (action, revision) = (action.to_string(), case.revision.get());

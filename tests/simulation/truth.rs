@@ -338,6 +338,9 @@ impl Truth {
         if is_settled && earlier_broke {
             return Err("an earlier line of its stream had no final answer".into());
         }
+        if !is_settled && lines.range(line + 1..).any(|(_, (settled, _))| *settled) {
+            return Err("a later line of its stream has a final answer already".into());
+        }
         let earlier_is_newer = lines.range(..line).any(|(_, (_, version))| *version > applied);
         let later_is_older = lines.range(line + 1..).any(|(_, (_, version))| version.is_some() && *version < applied);
         if applied.is_some() && (earlier_is_newer || later_is_older) {

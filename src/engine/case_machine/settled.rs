@@ -4,7 +4,7 @@
 //! chain did not hold. Nothing is answered while a chain is unclear, but that it is.
 
 use super::{CaseMachine, Stage};
-use crate::domain::{InvalidCommand, KnownOperation, OperationId, Rejection};
+use crate::domain::{KnownOperation, OperationId};
 use crate::engine::answer::{Answer, Trouble};
 use crate::engine::case_events::{CaseEffect, Verdict};
 use crate::engine::flight::{Flight, Member};
@@ -37,7 +37,7 @@ impl<T> CaseMachine<T> {
         match verdict {
             Verdict::Held => self.held(flight, cache, effects),
             Verdict::Missed => self.missed(flight, cache, effects),
-            Verdict::BadData => self.bad_data(flight, effects),
+            Verdict::BadData => self.bad_data(flight),
             Verdict::Contention => self.give_up(flight, Trouble::Contention, cache, effects),
             Verdict::Failed => self.give_up(flight, Trouble::Unavailable, cache, effects),
             Verdict::Broken => self.give_up(flight, Trouble::Internal, cache, effects),
@@ -81,19 +81,16 @@ impl<T> CaseMachine<T> {
     }
 
     /// One command of the chain has a value that the database can't store. A chain is never cut: it is decided again, each
-    /// command alone, until the bad one is found alone and answered.
-    fn bad_data(&mut self, flight: Flight<T>, effects: &mut Vec<CaseEffect<T>>) {
+    /// command alone, until the bad one is found alone; then it is answered in its place.
+    fn bad_data(&mut self, flight: Flight<T>) {
         let is_single = flight.operations().count() == 1;
         self.alone = if is_single { self.alone.saturating_sub(1) } else { flight.members.len() };
         for member in flight.members.into_iter().rev() {
-            match member {
-                Member::Accepted(waiting, _) if is_single => {
-                    let detail = "the database can't store a value of this command; change it";
-                    let rejection = Rejection::InvalidCommand(InvalidCommand::at("", detail));
-                    reply(waiting.envelope, Answer::Rejected(rejection), effects);
-                }
-                Member::Accepted(waiting, _) | Member::Rejected(waiting, _) => self.waiting.push_front(waiting),
-            }
+            let waiting = match member {
+                Member::Accepted(waiting, _) => Waiting { is_unstorable: is_single, ..waiting },
+                Member::Answered(waiting, _) => waiting,
+            };
+            self.waiting.push_front(waiting);
         }
         self.sort_waiting();
         self.stage = Stage::Ready;
@@ -141,7 +138,7 @@ impl<T> CaseMachine<T> {
         let mut rejected_again = Vec::new();
         for member in flight.members {
             match member {
-                Member::Rejected(waiting, _) if planted(PlantedBug::RejectionDecidedAgain) => {
+                Member::Answered(waiting, _) if planted(PlantedBug::RejectionDecidedAgain) => {
                     rejected_again.push(waiting);
                 }
                 member => member.answer_held(effects, |_| {}),

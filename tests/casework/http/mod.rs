@@ -3,6 +3,7 @@
 //! [`Desk`] is a running server with a token for each role. Each module below walks one part of the interface.
 
 mod bad_input;
+mod bursts;
 mod commands;
 mod demo;
 mod reads;

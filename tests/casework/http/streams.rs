@@ -66,13 +66,13 @@ pub(super) async fn exchange(lines: &Lines, answers: &mut Answers, line: &Value)
     answers.next().await.expect("each line is answered")
 }
 
-fn line(case_id: &str, command: &str, members: Value) -> Value {
+pub(super) fn line(case_id: &str, command: &str, members: Value) -> Value {
     let mut line = json!({"case_id": case_id, "operation_id": new_id(), "command": command});
     line.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     line
 }
 
-async fn post(desk: &Desk, lines: &[String], token: &str) -> Vec<Value> {
+pub(super) async fn post(desk: &Desk, lines: &[String], token: &str) -> Vec<Value> {
     let answer = desk.client.post_lines(lines.join("\n"), token).await.expect_status(200);
     answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
