@@ -11,7 +11,7 @@ use super::command::{Command, CommandKind};
 use super::edit::Edit;
 use super::ids::{ActorId, Revision, Status, Version};
 use super::invalid::InvalidCommand;
-use super::operation::KnownOperation;
+use super::operation::{KnownOperation, Operation, Outcome};
 use super::rejection::Rejection;
 use super::timestamp::Timestamp;
 use super::workflow::{Action, Requirement, WhoMay, Workflow};
@@ -61,6 +61,27 @@ pub struct Decision {
     pub revision: Revision,
     /// The version afterwards.
     pub version: Version,
+}
+
+impl Decision {
+    /// What is recorded of the command that was decided so.
+    pub fn to_operation(&self, command: &Command, recorded_at: Timestamp) -> Operation {
+        let mut operation = Operation {
+            case_id: command.case_id().clone(),
+            operation_id: command.operation_id(),
+            version: self.version,
+            revision: self.revision,
+            status: self.status.clone(),
+            recorded_at,
+            actor: command.actor().clone(),
+            command: command.name().clone(),
+            digest: command.digest().copied(),
+            request: Some(command.request().clone()),
+            outcome: None,
+        };
+        operation.outcome = Some(Outcome::from(&operation).to_json().into());
+        operation
+    }
 }
 
 /// What [`judge`] finds.

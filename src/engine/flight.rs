@@ -3,7 +3,6 @@
 //! Owns the speculative state: it lives here and nowhere else, and is dropped whole when the chain does not hold.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, Receipt};
@@ -12,8 +11,8 @@ use super::chain::{AssignmentChange, Chain, Step};
 use super::waiting::{Waiting, reply};
 use crate::domain::decide::Effect;
 use crate::domain::{
-    ActorId, CaseId, CaseState, Decision, KnownOperation, Operation, OperationId, Outcome, Rejection, Timestamp,
-    Version, apply, decide,
+    ActorId, CaseId, CaseState, Decision, KnownOperation, Operation, OperationId, Rejection, Timestamp, Version, apply,
+    decide,
 };
 
 /// A chain in flight: what becomes of the case if it holds, and who waits for it.
@@ -173,18 +172,6 @@ impl<T> Draft<T> {
         let command = &envelope.command;
         let at = envelope.recorded_at.unwrap_or(now);
         apply(&mut self.state, decision, at);
-        let outcome: Arc<str> = Outcome {
-            case_id: &self.case_id,
-            operation_id: command.operation_id(),
-            command: command.name(),
-            actor: command.actor(),
-            status: &decision.status,
-            revision: decision.revision,
-            version: decision.version,
-            recorded_at: at,
-        }
-        .to_json()
-        .into();
         match &decision.effect {
             Effect::Opened { .. } => self.writes_data = true,
             Effect::Edited { data, .. } => self.writes_data |= data.is_some(),
@@ -196,20 +183,9 @@ impl<T> Draft<T> {
             }
             Effect::Noted | Effect::Moved => {}
         }
-        let operation = Operation {
-            case_id: self.case_id.clone(),
-            operation_id: command.operation_id(),
-            version: decision.version,
-            revision: decision.revision,
-            status: decision.status.clone(),
-            recorded_at: at,
-            actor: command.actor().clone(),
-            command: command.name().clone(),
-            digest: command.digest().copied(),
-            request: Some(command.request().clone()),
-            outcome: Some(outcome.clone()),
-        };
-        self.bytes += 160 + command.request().len() + outcome.len();
+        let operation = decision.to_operation(command, at);
+        let outcome_bytes = operation.outcome.as_ref().map_or(0, |outcome| outcome.len());
+        self.bytes += 160 + command.request().len() + outcome_bytes;
         self.deadline = self.deadline.max(envelope.deadline);
         self.members.push(Member::Accepted(waiting, KnownOperation::from(&operation)));
         self.operations.push(operation);

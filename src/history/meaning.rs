@@ -19,6 +19,7 @@ const NOT_RECORDED: &[&str] = &[
     "forbidden",
     "not-found",
     "method-not-allowed",
+    "request-timeout",
     "too-large",
     "unsupported-media-type",
     "overloaded",

@@ -51,6 +51,10 @@ impl ProblemCode {
             Self::MethodNotAllowed => {
                 ("The path exists, but not with this method.", "Use one of the methods that the header `Allow` names.")
             }
+            Self::RequestTimeout => (
+                "The body of the request did not arrive whole within 30 seconds. Nothing was recorded.",
+                "Send the request again, under the same operation id.",
+            ),
             Self::IllegalTransition => (
                 "The case's workflow does not allow the command in its present status. The answer names the status, the \
                  revision and what is allowed.",

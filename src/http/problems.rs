@@ -47,6 +47,8 @@ pub enum ProblemCode {
     OperationNotFound,
     /// The route has other methods.
     MethodNotAllowed,
+    /// The body did not come.
+    RequestTimeout,
     /// The action is not legal from the case's status.
     IllegalTransition,
     /// The operation id belongs to another command.
@@ -92,7 +94,7 @@ pub(super) struct Facts {
 
 impl ProblemCode {
     /// All of them, in the order of their statuses.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::MalformedJson,
         Self::OperationIdMissing,
         Self::OperationIdInvalid,
@@ -103,6 +105,7 @@ impl ProblemCode {
         Self::CaseNotFound,
         Self::OperationNotFound,
         Self::MethodNotAllowed,
+        Self::RequestTimeout,
         Self::IllegalTransition,
         Self::OperationConflict,
         Self::CaseExists,
@@ -133,6 +136,7 @@ impl ProblemCode {
             Self::CaseNotFound => facts(404, "case-not-found", "There is no such case", false, false),
             Self::OperationNotFound => facts(404, "operation-not-found", "No such operation is recorded", true, true),
             Self::MethodNotAllowed => facts(405, "method-not-allowed", "The path has other methods", false, false),
+            Self::RequestTimeout => facts(408, "request-timeout", "The request did not arrive in time", true, true),
             Self::IllegalTransition => {
                 facts(409, "illegal-transition", "The command is not legal in this status", false, false)
             }

@@ -16,6 +16,7 @@ fn the_table_of_codes_is_the_published_one() {
         (404, "case-not-found", false, false),
         (404, "operation-not-found", true, true),
         (405, "method-not-allowed", false, false),
+        (408, "request-timeout", true, true),
         (409, "illegal-transition", false, false),
         (409, "operation-conflict", false, false),
         (409, "case-exists", false, false),

@@ -1,11 +1,9 @@
 //! What holds for every command, of which the examples elsewhere show a few: random commands that shrink when they fail.
 
-use std::sync::Arc;
-
 use casework::command_log::{LineRules, parse_line, write_line};
 use casework::domain::{
-    ActorId, Case, CaseId, CaseState, Command, CommandDraft, CommandName, Digest, KnownOperation, Members, Operation,
-    OperationId, Rejection, Timestamp, Workflow, apply, canonical, decide, parse_strict,
+    ActorId, Case, CaseId, CaseState, Command, CommandDraft, CommandName, Digest, KnownOperation, Members, OperationId,
+    Rejection, Timestamp, Workflow, apply, canonical, decide, parse_strict,
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -223,7 +221,8 @@ proptest! {
                     if let (Some(before), "approve" | "deny" | "return" | "reopen") = (before.case(), name) {
                         prop_assert!(before.assignees.contains(command.actor()), "decided by an assignee");
                     }
-                    operations.push((command.clone(), known(&command, &state, at)));
+                    let operation = KnownOperation::from(&decision.to_operation(&command, at));
+                    operations.push((command.clone(), operation));
                 }
                 Err(rejection) => prop_assert_eq!(
                     matches!(rejection, Rejection::CaseNotFound),
@@ -245,23 +244,6 @@ proptest! {
 /// Some moment with microseconds.
 fn moment(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_001)
-}
-
-fn known(command: &Command, state: &CaseState, at: Timestamp) -> KnownOperation {
-    let case = state.case().expect("there is a case");
-    KnownOperation::from(&Operation {
-        case_id: command.case_id().clone(),
-        operation_id: command.operation_id(),
-        version: case.version,
-        revision: case.revision,
-        status: case.status.clone(),
-        recorded_at: at,
-        actor: command.actor().clone(),
-        command: command.name().clone(),
-        digest: command.digest().copied(),
-        request: Some(command.request().clone()),
-        outcome: Some(Arc::from(format!("outcome of {}", command.operation_id()))),
-    })
 }
 
 /// The parts of a command, to be put together otherwise.

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 
 use casework::domain::{
-    ActorId, CaseId, Command, CommandDraft, CommandName, Members, Operation, OperationId, Outcome, Timestamp, apply,
-    decide,
+    ActorId, CaseId, Command, CommandDraft, CommandName, Members, OperationId, Timestamp, apply, decide,
 };
 use serde_json::{Value, json};
 
@@ -107,29 +106,7 @@ impl World {
         let at = Timestamp::from_micros(i64::try_from(self.now).expect("a simulation is short"));
         let decision = decide(&self.workflow, &state, &command).expect("an edit is recorded as it happened");
         apply(&mut state, &decision, at);
-        let outcome = Outcome {
-            case_id,
-            operation_id: id,
-            command: command.name(),
-            actor: command.actor(),
-            status: &decision.status,
-            revision: decision.revision,
-            version: decision.version,
-            recorded_at: at,
-        };
-        let operation = Operation {
-            case_id: case_id.clone(),
-            operation_id: id,
-            version: decision.version,
-            revision: decision.revision,
-            status: decision.status.clone(),
-            recorded_at: at,
-            actor: command.actor().clone(),
-            command: command.name().clone(),
-            digest: None,
-            request: Some(command.request().clone()),
-            outcome: Some(outcome.to_json().into()),
-        };
+        let operation = decision.to_operation(&command, at);
         if !self.store.edit(&state, &operation) {
             return;
         }

@@ -24,7 +24,7 @@ impl SmallDisk {
     /// When there is no place for its folder.
     #[must_use]
     #[track_caller]
-    pub fn mount(size_mib: u32) -> Option<Self> {
+    pub fn mount(size_mib: u64) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("casework-disk-").tempdir_in("/tmp");
         let folder = folder.expect("a temporary folder can be made").keep();
         let size = format!("size={size_mib}m,mode=0777");

@@ -173,6 +173,15 @@ async fn routes_methods_and_tokens_are_answered_with_problems() {
     let mut connection = RawConnection::connect(desk.server.address());
     connection.send(b"POST /v1/cases/62/note HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"rea");
     drop(connection);
+    // One that stands still in mid-body is told so, and to send the same again.
+    let mut slow = RawConnection::connect(desk.server.address());
+    let head = format!("Authorization: Bearer {}\r\nIdempotency-Key: {ID}\r\nContent-Type: {JSON}", desk.clerk);
+    slow.send(
+        format!("POST /v1/cases/62/note HTTP/1.1\r\nHost: x\r\n{head}\r\nContent-Length: 100\r\n\r\n{{").as_bytes(),
+    );
+    let answer = tokio::task::spawn_blocking(move || slow.read_to_end()).await.unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(raw_status(&answer) == Some(408) && text.contains("request-timeout"), "{text}");
     let note: Value = json!({"reason": "Seen."});
     let _ = desk.send("62", "note", note, &desk.clerk).await.expect_status(200);
     assert_eq!(database.count("operations"), 3);
