@@ -33,8 +33,9 @@
 //! 4. [`actor`]: thin drivers of the engine.
 //! 5. [`command_log`]: reading, writing, replaying and verifying command logs.
 //! 6. [`history`]: what clients were answered, written down and checked against what is stored.
-//! 7. [`http`]: the routes, in one table; problems, in one mapping.
-//! 8. [`cli`]: one subcommand a file.
+//! 7. [`load`]: load on a running server, timed and checked.
+//! 8. [`http`]: the routes, in one table; problems, in one mapping.
+//! 9. [`cli`]: one subcommand a file.
 //!
 //! # Invariants
 //!
@@ -44,7 +45,7 @@
 //! * **No answer before its commit.** An acceptance waits for its transaction, a rejection for its version check.
 //! * **Unclear is settled by the fence**, never by reading alone.
 //! * **Deciding is pure.** Time and ids come in as arguments; `domain` and `engine` do no I/O.
-//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← `actor` ← `command_log` ← `history` ← `http` ← `cli`.
+//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← `actor` ← `command_log` ← `history` ← `load` ← `http` ← `cli`.
 //! * **Every queue is bounded**, and what does not fit is refused before anything is recorded.
 
 pub mod actor;
@@ -55,4 +56,5 @@ pub mod domain;
 pub mod engine;
 pub mod history;
 pub mod http;
+pub mod load;
 pub mod store;

@@ -9,6 +9,7 @@ mod database;
 mod demo;
 mod export;
 mod failure;
+mod load;
 mod log;
 mod migrate;
 mod output;
@@ -43,6 +44,7 @@ enum CliCommand {
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
     Check(check::CheckArgs),
+    Load(load::LoadArgs),
     Token(token::TokenArgs),
     Migrate(migrate::MigrateArgs),
     Workflow(workflow::WorkflowCommandArgs),
@@ -63,6 +65,7 @@ pub fn main() -> ExitCode {
         CliCommand::Export(args) => export::run(args),
         CliCommand::Verify(args) => verify::run(args),
         CliCommand::Check(args) => check::run(args),
+        CliCommand::Load(args) => load::run(args),
         CliCommand::Token(args) => token::run(args),
         CliCommand::Migrate(args) => migrate::run(args),
         CliCommand::Workflow(args) => workflow::run(args),

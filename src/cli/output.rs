@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -44,6 +45,11 @@ pub(super) fn align_right(table: &mut Table, column: usize) {
     if let Some(column) = table.column_mut(column) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+}
+
+/// A latency in milliseconds, to the microsecond.
+pub(super) fn milliseconds(latency: Duration) -> f64 {
+    (latency.as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// A count with commas between thousands.

@@ -4,7 +4,6 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -225,12 +224,8 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-fn milliseconds(latency: Duration) -> f64 {
-    (latency.as_secs_f64() * 1e6).round() / 1e3
-}
-
 fn print(report: &ReplayReport, as_json: bool) -> anyhow::Result<()> {
-    let quantile = |share| milliseconds(report.latency.quantile(share));
+    let quantile = |share| output::milliseconds(report.latency.quantile(share));
     let per_second = (report.per_second() * 10.0).round() / 10.0;
     if as_json {
         return output::json(&Summary {

@@ -55,8 +55,18 @@ fn the_demo_prints_what_the_readme_shows() {
 #[test]
 fn every_option_that_the_readme_names_exists() {
     let mut known = BTreeSet::new();
-    let subcommands =
-        ["serve", "replay", "export", "verify", "check", "migrate", "token issue", "token list", "workflow check"];
+    let subcommands = [
+        "serve",
+        "replay",
+        "export",
+        "verify",
+        "check",
+        "load",
+        "migrate",
+        "token issue",
+        "token list",
+        "workflow check",
+    ];
     for subcommand in subcommands {
         let help = casework(subcommand.split(' ').chain(["--help"])).expect_success();
         known.extend(options(&help.stdout));

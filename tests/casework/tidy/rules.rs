@@ -9,6 +9,7 @@ pub const LAYERS: &[&[&str]] = &[
     &["actor"],
     &["command_log"],
     &["history"],
+    &["load"],
     &["http"],
     &["cli"],
 ];

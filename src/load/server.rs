@@ -1,0 +1,94 @@
+//! The server that is loaded, and one connection to it.
+//!
+//! Owns the address and the token, which is sent and never shown. HTTP/1.1 without TLS: a load is run beside its server.
+
+use std::time::Duration;
+
+use hyper::body::Body;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::http::request::Builder;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::net::TcpStream;
+
+/// How long to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The text names no server that can be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a server is given as http://HOST:PORT; TLS is not spoken")]
+pub struct InvalidLoadTarget;
+
+/// A server and the right to use it.
+#[derive(Debug, Clone)]
+pub struct LoadServer {
+    host: String,
+    port: u16,
+    path: String,
+    token: SecretString,
+}
+
+impl LoadServer {
+    /// A server by its base URL. The token's roles must allow `open` and `note` (clerk or admin).
+    ///
+    /// # Errors
+    /// [`InvalidLoadTarget`].
+    pub fn new(url: &str, token: SecretString) -> Result<Self, InvalidLoadTarget> {
+        let url = reqwest::Url::parse(url).map_err(|_| InvalidLoadTarget)?;
+        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+            return Err(InvalidLoadTarget);
+        };
+        if url.scheme() != "http" {
+            return Err(InvalidLoadTarget);
+        }
+        Ok(Self { host: host.to_owned(), port, path: url.path().trim_end_matches('/').to_owned(), token })
+    }
+
+    /// Opens a connection. The error is a sentence.
+    pub(super) async fn connect<B>(&self) -> Result<SendRequest<B>, String>
+    where
+        B: Body + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let unreachable = |why: String| format!("{}:{} can't be reached: {why}", self.host, self.port);
+        // An IPv6 address stands in brackets in a URL, and without them here.
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, self.port))).await;
+        let socket = socket.map_err(|_| unreachable(format!("no answer within {CONNECT_TIMEOUT:?}")))?;
+        let socket = socket.map_err(|error| unreachable(error.to_string()))?;
+        socket.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(error.to_string()))?;
+        // Whoever sends learns of its end.
+        tokio::task::spawn_local(async move {
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    /// A POST to a path below the base URL.
+    pub(super) fn post(&self, path: &str) -> Builder {
+        Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{path}", self.path))
+            .header("host", format!("{}:{}", self.host, self.port))
+            .header("authorization", format!("Bearer {}", self.token.expose_secret()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_given_by_its_base_url() {
+        let server = |url| LoadServer::new(url, SecretString::from("t")).map(|server| (server.host, server.port));
+        assert_eq!(server("http://127.0.0.1:8080/").expect("valid"), ("127.0.0.1".into(), 8080));
+        assert_eq!(server("http://localhost").expect("valid"), ("localhost".into(), 80));
+        for bad in ["https://x.example", "localhost:8080", "ftp://x", ""] {
+            assert_eq!(server(bad).expect_err("not valid"), InvalidLoadTarget, "{bad}");
+        }
+    }
+}
