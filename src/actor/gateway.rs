@@ -22,7 +22,7 @@ use super::reader;
 use super::shard::{CaseShard, IsPending, SubmitCommand};
 use super::ticket::{Ticket, turn_away};
 use super::workflows::WorkflowRegistry;
-use crate::domain::{CaseId, Command, InvalidCommand, OperationId, Rejection, Timestamp, Workflow, WorkflowName};
+use crate::domain::{CaseId, Command, OperationId, Timestamp, Workflow, WorkflowName};
 use crate::engine::{Answer, Envelope, Lane, Trouble};
 use crate::store::{Database, DatabaseKind, StoreError};
 
@@ -151,31 +151,50 @@ impl CommandGateway {
     /// Sends a command to its case. A full queue answers `overloaded` at once.
     pub fn submit(&self, submission: Submission) -> PendingAnswer {
         if self.is_draining() {
-            return Self::refuse(submission, Answer::Unsettled(Trouble::Draining));
+            return Self::refuse(submission, Trouble::Draining);
         }
-        match self.0.admission.clone().try_acquire_owned() {
-            Ok(admitted) => self.admit(submission, admitted),
-            Err(_) => Self::refuse(submission, Answer::Unsettled(Trouble::Overloaded)),
+        let Ok(admitted) = self.0.admission.clone().try_acquire_owned() else {
+            return Self::refuse(submission, Trouble::Overloaded);
+        };
+        let met = match submission.command.named_workflow() {
+            None => Some(self.0.workflows.default_workflow().clone()),
+            Some(name) => self.0.workflows.get(name),
+        };
+        let is_met = met.is_some();
+        let (envelope, answer) = self.admit(submission, admitted, met);
+        if is_met {
+            self.route(envelope)
+        } else {
+            self.route_when_found(envelope)
         }
+        answer
     }
 
     /// Sends a command to its case as soon as there is room for it: the back-pressure of streams and log files. Commands reach
     /// their case in the order of these calls, if each is awaited before the next is made.
     pub async fn submit_when_admitted(&self, submission: Submission) -> PendingAnswer {
         // Looked up before it is on its way, so that no later line of its case overtakes it meanwhile.
-        if let Some(name) = submission.command.named_workflow()
-            && let Err(answer) = self.find_workflow(name).await
-        {
-            return Self::refuse(submission, answer);
-        }
+        let workflow = match submission.command.named_workflow() {
+            None => Ok(Some(self.0.workflows.default_workflow().clone())),
+            Some(name) => self.find_workflow(name).await,
+        };
+        let workflow = match workflow {
+            Ok(workflow) => workflow,
+            Err(trouble) => return Self::refuse(submission, trouble),
+        };
         match self.0.admission.clone().acquire_owned().await {
-            Ok(admitted) => self.admit(submission, admitted),
-            Err(_) => Self::refuse(submission, Answer::Unsettled(Trouble::Draining)),
+            Ok(admitted) if !self.is_draining() => {
+                let (envelope, answer) = self.admit(submission, admitted, workflow);
+                self.route(envelope);
+                answer
+            }
+            _ => Self::refuse(submission, Trouble::Draining),
         }
     }
 
-    fn refuse(submission: Submission, answer: Answer) -> PendingAnswer {
+    fn refuse(submission: Submission, trouble: Trouble) -> PendingAnswer {
         let (ticket, receiver) = Ticket::new(None);
+        let answer = Answer::Unsettled(trouble);
         if let Some(lane) = &submission.lane {
             lane.note(&answer);
         }
@@ -183,30 +202,16 @@ impl CommandGateway {
         PendingAnswer(receiver)
     }
 
-    fn admit(&self, submission: Submission, admitted: OwnedSemaphorePermit) -> PendingAnswer {
-        if self.is_draining() {
-            return Self::refuse(submission, Answer::Unsettled(Trouble::Draining));
-        }
+    fn admit(
+        &self,
+        submission: Submission,
+        admitted: OwnedSemaphorePermit,
+        workflow: Option<Arc<Workflow>>,
+    ) -> (Envelope<Ticket>, PendingAnswer) {
         let (ticket, receiver) = Ticket::new(Some(admitted));
-        let workflows = &self.0.workflows;
         let Submission { command, recorded_at, lane } = submission;
         let deadline = self.0.epoch.elapsed() + self.0.options.deadline;
-        let envelope = |workflow: Arc<Workflow>, command: Command| Envelope {
-            command,
-            workflow,
-            recorded_at,
-            deadline,
-            lane,
-            ticket,
-        };
-        match command.named_workflow() {
-            None => self.route(envelope(workflows.default_workflow().clone(), command)),
-            Some(name) => match workflows.get(name) {
-                Some(workflow) => self.route(envelope(workflow, command)),
-                None => self.route_when_found(envelope(workflows.default_workflow().clone(), command)),
-            },
-        }
-        PendingAnswer(receiver)
+        (Envelope { command, workflow, recorded_at, deadline, lane, ticket }, PendingAnswer(receiver))
     }
 
     /// The command names a workflow that this process has not met: another process may have stored it.
@@ -219,24 +224,17 @@ impl CommandGateway {
                     envelope.workflow = workflow;
                     gateway.route(envelope);
                 }
-                Err(answer) => turn_away(envelope, answer),
+                Err(trouble) => turn_away(envelope, Answer::Unsettled(trouble)),
             }
         });
     }
 
-    /// A workflow by name, or what a command that names it is answered.
-    async fn find_workflow(&self, name: &WorkflowName) -> Result<Arc<Workflow>, Answer> {
-        match self.0.workflows.find(name).await {
-            Ok(Some(workflow)) => Ok(workflow),
-            Ok(None) => {
-                let detail = format!("there is no workflow `{name}`; start the server with its file, or name another");
-                Err(Answer::Rejected(Rejection::InvalidCommand(InvalidCommand::at("/workflow", detail))))
-            }
-            Err(error) => {
-                warn!(workflow = %name, %error, "a workflow can't be looked up");
-                Err(Answer::Unsettled(Trouble::Unavailable))
-            }
-        }
+    /// A workflow by name; `None`: there is none. Then the case still has a say: its id, and whether it is there, come first.
+    async fn find_workflow(&self, name: &WorkflowName) -> Result<Option<Arc<Workflow>>, Trouble> {
+        self.0.workflows.find(name).await.map_err(|error| {
+            warn!(workflow = %name, %error, "a workflow can't be looked up");
+            Trouble::Unavailable
+        })
     }
 
     fn route(&self, envelope: Envelope<Ticket>) {

@@ -19,6 +19,7 @@ use crate::command_log::{
     Differences, Expectations, LogInput, LogReader, RemoteServer, ReplayEvent, ReplayFault, ReplayOptions,
     ReplayReport, ReplayTarget, replay,
 };
+use crate::domain::ActorId;
 use crate::store::DatabaseUrl;
 
 /// Run a command log against a database or a server
@@ -32,7 +33,7 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     database: Option<DatabaseUrl>,
     /// A running server instead of a database, as http://HOST:PORT; its clock counts, not the log's
-    #[arg(long, value_name = "URL", requires = "token", conflicts_with_all = ["files", "default_workflow"])]
+    #[arg(long, value_name = "URL", requires = "token")]
     url: Option<String>,
     /// A token for the server; with the role proxy where the log has several actors
     #[arg(long, value_name = "TOKEN", env = "CASEWORK_TOKEN", hide_env_values = true)]
@@ -121,7 +122,17 @@ async fn run_log(
     let mut progress = Progress::start("lines", input.bytes());
     let position = input.position();
     let mut lines = 0;
-    let result = replay(LogReader::new(input), target, &options, |event| match event {
+    let mut log = LogReader::new(input);
+    if let ReplayTarget::Server(_) = target {
+        // Lines go out as they are; who sends those without an actor is the token's subject, whom only the server knows.
+        log = log.with_default_actor(ActorId::from_stored("the-subject-of-the-token"));
+        if !args.workflows.files.is_empty() || args.workflows.default_workflow.is_some() {
+            output::message(
+                "a server has its own workflows: --workflow and --default-workflow are not used with --url",
+            );
+        }
+    }
+    let result = replay(log, target, &options, |event| match event {
         ReplayEvent::Settled { line, outcome } => {
             lines += 1;
             progress.show(lines, position.load(Ordering::Relaxed));
@@ -177,7 +188,7 @@ fn explain(fault: ReplayFault, report: &ReplayReport) -> anyhow::Error {
             let unsettled = thousands(report.unsettled);
             let lines = thousands(report.lines);
             format!(
-                "the replay ended early; {lines} lines were run, {unsettled} more were sent and may be applied or not; \
+                "the replay ended early; {lines} lines were run, {unsettled} more have no answer and may be applied or not; \
                  put right what follows and run the same log again: what was applied is then replayed"
             )
         }

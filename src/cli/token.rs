@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
+use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -40,8 +41,8 @@ struct IssueArgs {
     /// Whom the token speaks for: the actor of commands sent with it
     #[arg(long, value_name = "NAME", value_parser = ActorId::parse)]
     subject: ActorId,
-    /// What it may do; may be given several times
-    #[arg(long = "role", required = true, value_delimiter = ',', value_parser = role_parser())]
+    /// What it may do: one role or several
+    #[arg(long = "role", required = true, num_args = 1.., value_delimiter = ',', value_parser = role_parser())]
     roles: Vec<Role>,
     /// When it ends: a number and d, h, m or s (90d); left out, it does not
     #[arg(long, value_name = "TIME", value_parser = parse_lifetime)]
@@ -110,6 +111,16 @@ pub(super) fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What `--json` prints of a new token, in this order.
+#[derive(Serialize)]
+struct Issued<'a> {
+    token: &'a str,
+    id: Uuid,
+    subject: &'a str,
+    roles: Vec<Value>,
+    expires_at: Option<Timestamp>,
+}
+
 async fn issue(args: IssueArgs) -> anyhow::Result<ExitCode> {
     let database = args.database.open(Missing::Create).await?;
     let now = clock::now();
@@ -118,13 +129,13 @@ async fn issue(args: IssueArgs) -> anyhow::Result<ExitCode> {
     let stored = record.clone();
     database.call(move |store| async move { store.token_insert(&stored).await }).await?;
     if args.json {
-        output::json(&json!({
-            "token": token.expose_secret(),
-            "id": record.id,
-            "subject": record.subject,
-            "roles": role_names(&record),
-            "expires_at": record.expires_at,
-        }))?;
+        output::json(&Issued {
+            token: token.expose_secret(),
+            id: record.id,
+            subject: record.subject.as_str(),
+            roles: role_names(&record),
+            expires_at: record.expires_at,
+        })?;
     } else {
         output::line(token.expose_secret())?;
         let end = record.expires_at.map_or_else(|| "does not expire".into(), |at| format!("expires {at}"));

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flate2::bufread::MultiGzDecoder;
 
 use super::line::{LineError, LineRules, LogLine, RECORDED_LINE_BYTES_MAX, parse_line};
+use crate::domain::ActorId;
 
 /// The first two bytes of gzip (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -105,12 +106,20 @@ pub struct NumberedLine {
 pub struct LogReader {
     text: Box<dyn BufRead + Send>,
     number: u64,
+    default_actor: Option<ActorId>,
 }
 
 impl LogReader {
     /// Reads an input's lines.
     pub fn new(input: LogInput) -> Self {
-        Self { text: input.into_text(), number: 0 }
+        Self { text: input.into_text(), number: 0, default_actor: None }
+    }
+
+    /// Takes this actor for lines that name none. A server does the same with the token's subject.
+    #[must_use]
+    pub fn with_default_actor(mut self, actor: ActorId) -> Self {
+        self.default_actor = Some(actor);
+        self
     }
 
     /// The number of the line that was read last; 0 before the first.
@@ -125,9 +134,10 @@ impl LogReader {
     pub fn next_line(&mut self) -> io::Result<Option<NumberedLine>> {
         loop {
             let Some(text) = self.read_text()? else { return Ok(None) };
+            let rules = LineRules { default_actor: self.default_actor.as_ref(), ..LineRules::RECORDED };
             let line = match text {
                 Some(text) if text.iter().all(u8::is_ascii_whitespace) => continue,
-                Some(text) => parse_line(&text, LineRules::RECORDED).map(|line| (text, line)),
+                Some(text) => parse_line(&text, rules).map(|line| (text, line)),
                 None => Err(LineError::TooLong),
             };
             return Ok(Some(NumberedLine { number: self.number, line }));

@@ -10,7 +10,7 @@ use super::case::{Case, CaseState};
 use super::command::{Command, CommandKind};
 use super::edit::Edit;
 use super::ids::{ActorId, Revision, Status, Version};
-use super::invalid::InvalidCommand;
+use super::invalid::{FieldError, InvalidCommand};
 use super::operation::{KnownOperation, Operation, Outcome};
 use super::rejection::Rejection;
 use super::timestamp::Timestamp;
@@ -190,17 +190,18 @@ fn act(workflow: &Workflow, case: &Case, command: &Command) -> Result<Decision, 
 }
 
 fn check_required(action: &Action, command: &Command) -> Result<(), Rejection> {
-    let missing = |pointer: &str, what: &str| {
+    let mut errors = Vec::new();
+    let mut missing = |pointer: &str, what: &str| {
         let detail = format!("`{}` needs {what}", command.name());
-        Err(Rejection::InvalidCommand(InvalidCommand::at(pointer, detail)))
+        errors.push(FieldError { pointer: pointer.to_owned(), detail });
     };
     if action.revision == Requirement::Required && command.expected_revision().is_none() {
-        return missing("/expected_revision", "the revision on which you decided");
+        missing("/expected_revision", "the revision on which you decided");
     }
     if action.reason == Requirement::Required && !command.has_reason() {
-        return missing("/reason", "a reason");
+        missing("/reason", "a reason");
     }
-    Ok(())
+    if errors.is_empty() { Ok(()) } else { Err(Rejection::InvalidCommand(InvalidCommand { errors })) }
 }
 
 fn check_revision(case: &Case, command: &Command) -> Result<(), Rejection> {

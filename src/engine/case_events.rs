@@ -42,8 +42,9 @@ impl Default for CaseLimits {
 pub struct Envelope<T> {
     /// The command.
     pub command: Command,
-    /// For an `open`, or an `edit` that names one, the workflow that the case will have; else the default one.
-    pub workflow: Arc<Workflow>,
+    /// For an `open`, or an `edit` that names one, the workflow that the case will have; else the default one. `None`: the
+    /// command names one that there is not.
+    pub workflow: Option<Arc<Workflow>>,
     /// When it was decided, if a log says so.
     pub recorded_at: Option<Timestamp>,
     /// Until when (monotonic) it may wait to be decided.

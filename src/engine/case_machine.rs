@@ -306,7 +306,11 @@ impl<T> CaseMachine<T> {
     /// A planted bug: whether the state alone refuses the command, whatever its id is known for.
     fn is_judged_unseen(&self, envelope: &Envelope<T>) -> bool {
         planted(PlantedBug::LookUpAfterRevision)
-            && self.memory.as_ref().is_some_and(|state| decide(&envelope.workflow, state, &envelope.command).is_err())
+            && self
+                .memory
+                .as_ref()
+                .zip(envelope.workflow.as_ref())
+                .is_some_and(|(state, workflow)| decide(workflow, state, &envelope.command).is_err())
     }
 
     /// When memory can't tell the id of the next command, asks for all such ids, as far as memory has room for what may be
@@ -344,7 +348,9 @@ impl<T> CaseMachine<T> {
             let detail = "the database can't store a value of this command; change it";
             return Some(Answer::Rejected(Rejection::InvalidCommand(InvalidCommand::at("", detail))));
         }
-        (waiting.attempts == 0 && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(Trouble::Overloaded))
+        // A line of a stream is never overloaded: it was admitted, and others held its case since.
+        let trouble = if envelope.lane.is_some() { Trouble::Contention } else { Trouble::Overloaded };
+        (waiting.attempts == 0 && now.monotonic > envelope.deadline).then_some(Answer::Unsettled(trouble))
     }
 }
 

@@ -135,3 +135,15 @@ fn lines_behind_a_repeat_of_a_command_in_flight_wait_with_it() {
     bench.settle(Verdict::Held);
     assert_eq!(bench.seen(), ["1:applied", "4:applied", "2:replayed", "commit:1@11"]);
 }
+
+#[test]
+fn a_line_whose_case_was_held_past_its_deadline_is_told_so_and_not_that_a_queue_is_full() {
+    let (mut bench, lane) = (Bench::ready(), Lane::new());
+    bench.submit(1, note(1));
+    bench.submit_on(2, note(2), Some(lane.clone()));
+    bench.submit_on(3, note(3), Some(lane));
+    bench.submit(4, note(4));
+    bench.seconds = 31;
+    bench.settle(Verdict::Held);
+    assert_eq!(bench.seen(), ["commit:1@9", "1:applied", "2:contention", "3:unavailable", "4:overloaded"]);
+}

@@ -62,7 +62,7 @@ impl Bench {
             members: Members::take(&mut object, &mut Vec::new()),
         })
         .expect("valid");
-        let (workflow, deadline) = (Workflow::permit(), Duration::from_secs(self.seconds + 30));
+        let (workflow, deadline) = (Some(Workflow::permit()), Duration::from_secs(self.seconds + 30));
         let mut effects = Vec::new();
         let envelope = Envelope { command, workflow, recorded_at: None, deadline, lane: None, ticket };
         self.table.arrive(envelope, &mut effects);

@@ -11,8 +11,8 @@ use super::chain::{AssignmentChange, Chain, Step};
 use super::waiting::{Waiting, reply};
 use crate::domain::decide::Effect;
 use crate::domain::{
-    ActorId, CaseId, CaseState, Decision, KnownOperation, Operation, OperationId, Rejection, Timestamp, Version, apply,
-    decide,
+    ActorId, CaseId, CaseState, Decision, InvalidCommand, KnownOperation, Operation, OperationId, Rejection, Timestamp,
+    Version, apply, decide,
 };
 
 /// A chain in flight: what becomes of the case if it holds, and who waits for it.
@@ -137,9 +137,15 @@ impl<T> Draft<T> {
     /// that found no case, so "no such case" is an answer to them already.
     pub(super) fn decide(&mut self, waiting: Waiting<T>, absent_for: u64, now: Timestamp) -> Decided<T> {
         let envelope = &waiting.envelope;
-        let workflow = match &self.state {
-            CaseState::Present(case) if envelope.command.named_workflow().is_none() => &case.workflow,
-            _ => &envelope.workflow,
+        let workflow = match (&self.state, &envelope.workflow) {
+            (CaseState::Present(case), _) if envelope.command.named_workflow().is_none() => &case.workflow,
+            (_, Some(workflow)) => workflow,
+            // What the case says comes first: an `open` of a case that is there is told so.
+            (CaseState::Present(case), None) => &case.workflow,
+            (CaseState::Absent, None) => {
+                self.hold(waiting, Answer::Rejected(no_such_workflow()));
+                return Decided::Rejected;
+            }
         };
         match decide(workflow, &self.state, &envelope.command) {
             Ok(decision) => {
@@ -216,4 +222,9 @@ impl<T> Draft<T> {
         let chain = Chain { case_id: self.case_id, expected: self.expected, step };
         Some((Flight { after: self.state, members: self.members }, chain, self.deadline))
     }
+}
+
+fn no_such_workflow() -> Rejection {
+    let detail = "there is no such workflow; start the server with its file, or name another";
+    Rejection::InvalidCommand(InvalidCommand::at("/workflow", detail))
 }

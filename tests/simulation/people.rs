@@ -151,7 +151,7 @@ impl World {
             return;
         }
         attempt.invoked_at = now;
-        let (command, workflow) = (attempt.command.clone(), self.workflow.clone());
+        let (command, workflow) = (attempt.command.clone(), Some(self.workflow.clone()));
         let envelope = Envelope { command, workflow, recorded_at: None, deadline, lane, ticket: number };
         self.tell_shard(node, incarnation, ShardMessage::Submit(envelope));
     }

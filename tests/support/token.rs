@@ -32,9 +32,8 @@ pub fn issue_token(database_url: &str, subject: &str, roles: &[&str]) -> IssuedT
 pub fn issue_token_with(database_url: &str, subject: &str, roles: &[&str], further_arguments: &[&str]) -> IssuedToken {
     let mut arguments = vec!["token", "issue", "--database", database_url];
     arguments.extend(["--subject", subject]);
-    for role in roles {
-        arguments.extend(["--role", role]);
-    }
+    arguments.push("--role");
+    arguments.extend(roles);
     arguments.push("--json");
     arguments.extend(further_arguments);
     let printed = casework(arguments).expect_success().json();

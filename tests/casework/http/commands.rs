@@ -53,7 +53,12 @@ on_both_databases! {
         let again = desk.client.post_command("a/b c", "open", &key, &body, &desk.clerk).await.expect_status(201);
         assert!(again.is_replay() && again.body == first.body);
         let _ = desk.send("a/b c", "open", json!({}), &desk.clerk).await.expect_problem(409, "case-exists");
-        let unknown = desk.send("63", "open", json!({"workflow": "unheard"}), &desk.clerk).await;
+        // The id, and whether the case is there, come before the workflow, also before one that nobody knows.
+        let unheard = json!({"workflow": "unheard"});
+        let other = desk.client.post_command("a/b c", "open", &key, &unheard, &desk.clerk).await;
+        let _ = other.expect_problem(409, "operation-conflict");
+        let _ = desk.send("a/b c", "open", unheard.clone(), &desk.clerk).await.expect_problem(409, "case-exists");
+        let unknown = desk.send("63", "open", unheard, &desk.clerk).await;
         let unknown = unknown.expect_problem(422, "invalid-command");
         assert_eq!(unknown.json()["errors"][0]["pointer"], "/workflow");
         assert_eq!(database.count("cases"), 1);

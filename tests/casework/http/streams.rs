@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{Desk, new_id};
 use crate::http::SOON;
+use crate::support::cli::casework;
 use crate::support::database::TestDatabase;
 use crate::support::postgres::PrivateServer;
 use crate::support::wait::eventually_async;
@@ -161,6 +162,22 @@ on_both_databases! {
         let headers = [("content-type", "application/json")];
         let wrong = desk.raw("/v1/commands", &headers, "", &desk.clerk).await;
         let _ = wrong.expect_problem(415, "unsupported-media-type");
+    }
+
+    /// What a stream takes, `replay --url` takes from a file: a line without an actor is the subject's.
+    async fn a_log_without_actors_is_replayed_in_the_name_of_the_token(database: &TestDatabase) {
+        let desk = Desk::open(database);
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log.jsonl");
+        let lines = [line("62", "open", json!({})), line("62", "note", json!({"reason": "Seen."}))];
+        std::fs::write(&log, lines.map(|line| line.to_string()).join("\n")).unwrap();
+        let replay = ["replay", log.to_str().unwrap(), "--url", desk.server.url(), "--token", &desk.clerk, "--json"];
+        let report: Value = serde_json::from_str(&casework(replay).expect_success().stdout).unwrap();
+        assert_eq!(report["applied"], 2, "{report}");
+        assert_eq!(database.sql_value("SELECT DISTINCT actor FROM operations"), "clerk");
+        let into_database = ["replay", log.to_str().unwrap(), "--database", database.url()];
+        let refused = casework(into_database).expect_code(1);
+        assert!(refused.stderr.contains("`actor` is missing"), "{}", refused.stderr);
     }
 
     /// 3,000 lines of 30 cases, exact repeats among them, sent without reading a single answer before the end.
