@@ -106,6 +106,19 @@ on_both_databases! {
     }
 }
 
+/// Each round is a new file, which all of them switch to WAL mode at once.
+#[test]
+fn processes_that_make_a_sqlite_file_at_once_all_succeed() {
+    for _ in 0..15 {
+        let database = TestDatabase::sqlite();
+        let mut all: Vec<_> = (0..3).map(|_| spawn_migrate(database.url())).collect();
+        for child in &mut all {
+            assert_eq!(child.wait().unwrap().code(), Some(0));
+        }
+        assert_eq!(state(&database), "current");
+    }
+}
+
 /// The migration stops at its nth statement (a trigger makes it sleep), is killed there, and the next one completes it.
 #[test]
 fn a_migration_killed_between_statements_is_completed_by_the_next() {

@@ -2,7 +2,7 @@
 //!
 //! Owns durability (`synchronous=FULL` in WAL mode). Fails with [`StoreError`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
@@ -10,12 +10,14 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 
 use crate::store::StoreError;
-use crate::store::errors::sqlite_store_error;
+use crate::store::errors::{sqlite_is_busy, sqlite_store_error};
 
 /// Before 3.51.3 a reset of the WAL could corrupt a database.
 const VERSION_MIN: [u32; 3] = [3, 51, 3];
 /// How long a statement waits for a foreign writer before SQLITE_BUSY.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait before the switch to WAL mode is tried again.
+const WAL_SWITCH_PAUSE: Duration = Duration::from_millis(10);
 /// In pages (4 KiB each): how far the WAL grows before it is copied back. Lower: the same pages are written again and
 /// again; higher: a longer WAL to read.
 const WAL_AUTOCHECKPOINT: u32 = 8_000;
@@ -43,8 +45,7 @@ pub(super) fn open(path: &str, role: Role) -> Result<SqliteConnection, StoreErro
     );
     let failed = |error: diesel::result::Error| sqlite_store_error(during, &error);
     connection.batch_execute(&settings).map_err(failed)?;
-    let mode = diesel::sql_query("PRAGMA journal_mode = WAL").get_result::<JournalMode>(&mut connection);
-    let mode = mode.map_err(failed)?.journal_mode;
+    let mode = switch_to_wal(&mut connection).map_err(failed)?;
     let version = diesel::select(sql::<Text>("sqlite_version()")).get_result::<String>(&mut connection);
     check_version(&version.map_err(failed)?)?;
     if mode != "wal" {
@@ -53,6 +54,20 @@ pub(super) fn open(path: &str, role: Role) -> Result<SqliteConnection, StoreErro
     }
     connection.batch_execute(&format!("PRAGMA query_only = {query_only};")).map_err(failed)?;
     Ok(connection)
+}
+
+/// Puts the file into WAL mode and returns the mode that it is in. Two processes that open a new file at once switch it at
+/// once; one of them is told SQLITE_BUSY without waiting, for SQLite does not call its busy handler here.
+fn switch_to_wal(connection: &mut SqliteConnection) -> QueryResult<String> {
+    let started = Instant::now();
+    loop {
+        match diesel::sql_query("PRAGMA journal_mode = WAL").get_result::<JournalMode>(connection) {
+            Err(error) if sqlite_is_busy(&error) && started.elapsed() < BUSY_TIMEOUT => {
+                std::thread::sleep(WAL_SWITCH_PAUSE);
+            }
+            switched => return switched.map(|mode| mode.journal_mode),
+        }
+    }
 }
 
 #[derive(diesel::QueryableByName)]
