@@ -156,16 +156,14 @@ impl CommandGateway {
         let Ok(admitted) = self.0.admission.clone().try_acquire_owned() else {
             return Self::refuse(submission, Trouble::Overloaded);
         };
-        let met = match submission.command.named_workflow() {
+        let workflow = match submission.command.named_workflow() {
             None => Some(self.0.workflows.default_workflow().clone()),
             Some(name) => self.0.workflows.get(name),
         };
-        let is_met = met.is_some();
-        let (envelope, answer) = self.admit(submission, admitted, met);
-        if is_met {
-            self.route(envelope)
-        } else {
-            self.route_when_found(envelope)
+        let (envelope, answer) = self.admit(submission, admitted, workflow);
+        match envelope.workflow {
+            Some(_) => self.route(envelope),
+            None => self.route_when_found(envelope),
         }
         answer
     }
@@ -175,12 +173,11 @@ impl CommandGateway {
     pub async fn submit_when_admitted(&self, submission: Submission) -> PendingAnswer {
         // Looked up before it is on its way, so that no later line of its case overtakes it meanwhile.
         let workflow = match submission.command.named_workflow() {
-            None => Ok(Some(self.0.workflows.default_workflow().clone())),
-            Some(name) => self.find_workflow(name).await,
-        };
-        let workflow = match workflow {
-            Ok(workflow) => workflow,
-            Err(trouble) => return Self::refuse(submission, trouble),
+            None => Some(self.0.workflows.default_workflow().clone()),
+            Some(name) => match self.find_workflow(name).await {
+                Ok(workflow) => workflow,
+                Err(trouble) => return Self::refuse(submission, trouble),
+            },
         };
         match self.0.admission.clone().acquire_owned().await {
             Ok(admitted) if !self.is_draining() => {

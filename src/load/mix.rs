@@ -105,18 +105,18 @@ impl Generator {
     }
 
     /// What opens the cases.
-    pub(super) fn opens(&self) -> Vec<Planned> {
-        (0..self.cases).map(|case| self.new_command(case, "open")).collect()
+    pub(super) fn opens(&self) -> impl Iterator<Item = Planned> {
+        (0..self.cases).map(|case| self.new_command(case, "open"))
     }
 
     /// What must be applied before the mix can repeat it.
-    pub(super) fn first_sendings(&self) -> Vec<Planned> {
+    pub(super) fn first_sendings(&self) -> impl Iterator<Item = Planned> {
         let count = match self.mix {
             Mix::Replay => REPEATABLE_MAX,
             Mix::Storm => REPEATABLE_MAX / 10,
             Mix::Spread | Mix::Hot => 0,
         };
-        (0..count).map(|number| self.new_command(number % self.cases, "note")).collect()
+        (0..count).map(|number| self.new_command(number % self.cases, "note"))
     }
 
     /// The next command.
@@ -166,7 +166,7 @@ mod tests {
         {
             assert_eq!(mix.to_string().parse(), Ok(mix));
             let generator = Generator::new(mix, 100);
-            for planned in generator.opens().into_iter().chain(generator.first_sendings()) {
+            for planned in generator.opens().chain(generator.first_sendings()) {
                 generator.note_outcome(&planned, Bytes::from_static(b"{}"));
             }
             generator.note_outcome(&generator.new_command(0, "note"), Bytes::from_static(b"{}"));

@@ -101,9 +101,7 @@ pub async fn load(
 /// Opens every case, and sends the commands whose outcomes a mix repeats.
 async fn prepare(server: &LoadServer, generator: &Generator) -> Result<(), LoadError> {
     let mut stream = stream::LineStream::open(server, stream::PREPARE_WINDOW).await.map_err(LoadError::Unreachable)?;
-    let opens = generator.opens();
-    let first = generator.first_sendings();
-    for planned in opens.into_iter().chain(first) {
+    for planned in generator.opens().chain(generator.first_sendings()) {
         if stream.is_full() {
             settle_one(&mut stream, generator).await?;
         }

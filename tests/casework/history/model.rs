@@ -10,8 +10,7 @@ use async_trait::async_trait;
 use casework::command_log::{LineRules, WorkflowMap, parse_line};
 use casework::domain::decide::Judgement;
 use casework::domain::{
-    CaseId, CaseState, Command, KnownOperation, Operation, Outcome, Rejection, Timestamp, Version, Workflow, apply,
-    judge,
+    CaseId, CaseState, Command, KnownOperation, Operation, Rejection, Timestamp, Version, Workflow, apply, judge,
 };
 use casework::history::{CheckOptions, CheckReport, Event, HistoryBuilder, Reply, ReplyProblem, check_snapshot};
 use casework::store::{CaseRecord, OutboxRecord, Snapshot, StoreError};
@@ -57,21 +56,8 @@ impl Model {
         // One time for all: which attempt applied a command must not show in the bytes.
         let recorded_at = Timestamp::from_micros(0);
         apply(state, &decision, recorded_at);
-        let mut operation = Operation {
-            case_id: command.case_id().clone(),
-            operation_id: command.operation_id(),
-            version: decision.version,
-            revision: decision.revision,
-            status: decision.status,
-            recorded_at,
-            actor: command.actor().clone(),
-            command: command.name().clone(),
-            digest: command.digest().copied(),
-            request: Some(command.request().clone()),
-            outcome: None,
-        };
-        let outcome: Arc<str> = Outcome::from(&operation).to_json().into();
-        operation.outcome = Some(outcome.clone());
+        let operation = decision.to_operation(command, recorded_at);
+        let outcome = operation.outcome.clone().expect("a decision has an outcome");
         self.operations.push(operation);
         Ok((outcome, false))
     }
