@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Many small allocations a request, freed on other threads than the ones that made them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     casework::cli::main()
 }

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::canonical_json::canonical;
-use super::digest::{DIGEST_VERSION, Digest};
+use super::digest::{CanonicalRequest, DIGEST_VERSION, Digest};
 use super::edit::Edit;
 use super::ids::{ActorId, CaseId, CommandName, OperationId, Revision, WorkflowName};
 use super::invalid::{FieldError, InvalidCommand};
@@ -203,24 +204,25 @@ impl Command {
     fn assemble(draft: CommandDraft, kind: CommandKind) -> Self {
         let CommandDraft { case_id, operation_id, actor, name, members } = draft;
         let has_reason = members.reason.is_some();
-        let payload = members.payload.map(Value::Object);
+        let payload = members.payload.map(|payload| canonical(&Value::Object(payload)));
         let data = match (&kind, &payload) {
-            (CommandKind::Open { .. }, Some(payload)) => Some(Arc::from(canonical(payload))),
+            (CommandKind::Open { .. }, Some(payload)) => Some(Arc::from(payload.as_str())),
             _ => None,
         };
         let (request, digest) = if let CommandKind::Edit(_) = kind {
-            (canonical(payload.as_ref().expect("an edit has a payload")), None)
+            (payload.expect("an edit has a payload"), None)
         } else {
-            let request = canonical(&json!({
-                "v": DIGEST_VERSION,
-                "case_id": case_id,
-                "command": name,
-                "actor": actor,
-                "expected_revision": members.expected_revision,
-                "reason": members.reason.as_ref().map(Reason::as_str),
-                "payload": payload,
-                "workflow": members.workflow,
-            }));
+            let request = CanonicalRequest {
+                actor: &actor,
+                case_id: &case_id,
+                command: &name,
+                expected_revision: members.expected_revision,
+                payload: payload.map(|text| RawValue::from_string(text).expect("canonical JSON is JSON")),
+                reason: members.reason.as_ref().map(Reason::as_str),
+                v: DIGEST_VERSION,
+                workflow: members.workflow.as_ref(),
+            }
+            .to_json();
             let digest = Digest::of_request(&request);
             (request, Some(digest))
         };

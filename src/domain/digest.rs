@@ -1,13 +1,38 @@
 //! The digest that tells an exact repeat from another command under the same id.
 //!
-//! Owns the version byte: when the canonical form changes, [`DIGEST_VERSION`] grows and old digests keep their meaning.
+//! Owns the canonical form of a command and its version byte: when the form changes, [`DIGEST_VERSION`] grows and old digests
+//! keep their meaning.
 
 use std::fmt;
 
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
+
+use super::ids::{ActorId, CaseId, CommandName, Revision, WorkflowName};
 
 /// The version of the canonical form (`"v"` in it, and the first byte of the digest).
 pub const DIGEST_VERSION: u8 = 1;
+
+/// `JCS({"v":1, case_id, command, ...})` (RFC 8785). The members stand in the order of their names, and `serde_json` escapes
+/// strings as RFC 8785 asks, so that only the payload has to be sorted; a property test holds this against the general writer.
+#[derive(serde::Serialize)]
+pub(super) struct CanonicalRequest<'a> {
+    pub(super) actor: &'a ActorId,
+    pub(super) case_id: &'a CaseId,
+    pub(super) command: &'a CommandName,
+    pub(super) expected_revision: Option<Revision>,
+    /// Canonical already.
+    pub(super) payload: Option<Box<RawValue>>,
+    pub(super) reason: Option<&'a str>,
+    pub(super) v: u8,
+    pub(super) workflow: Option<&'a WorkflowName>,
+}
+
+impl CanonicalRequest<'_> {
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a request has only texts, integers and JSON")
+    }
+}
 
 /// One version byte and the 32 bytes of SHA-256 over the canonical request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
