@@ -1,6 +1,6 @@
-//! The task behind a commit queue: it owns the committing connection and does what the queue says.
+//! The task behind a commit queue: it owns the committing connections and does what the queue says.
 //!
-//! Owns the connections that commit: one for batches, a few that wait for locked cases. A commit is never cancelled half
+//! Owns the connections that commit: those for batches, a few that wait for locked cases. A commit is never cancelled half
 //! way: it runs in a task of its own, which brings the connection back. Runs on the database runtime; ends when its shard is
 //! gone and nothing is in flight.
 
@@ -24,8 +24,8 @@ type Connection = Box<dyn Writer>;
 
 /// What comes back from the tasks.
 enum Return {
-    /// The committing connection, and what it brings.
-    Batch(Connection, QueueEvent),
+    /// A committing connection by its number, and what it brings.
+    Batch(usize, Connection, QueueEvent),
     /// A connection that waited for a case (if it is of further use), and what it brings.
     Patient(Option<Connection>, QueueEvent),
     /// News of a connection that is still busy.
@@ -35,7 +35,7 @@ enum Return {
 /// What a committer needs to begin.
 pub(super) struct CommitterParts {
     pub(super) database: Database,
-    pub(super) writer: Connection,
+    pub(super) writers: Vec<Connection>,
     pub(super) node: String,
     pub(super) epoch: Instant,
     pub(super) shard: Addr<CaseShard>,
@@ -48,7 +48,8 @@ struct Committer {
     epoch: Instant,
     shard: Addr<CaseShard>,
     queue: CommitQueue,
-    writer: Option<Connection>,
+    /// By their numbers; `None`: it is at work.
+    writers: Vec<Option<Connection>>,
     patient_writers: Vec<Connection>,
     returns: mpsc::UnboundedSender<Return>,
     wake_at: Option<Duration>,
@@ -56,7 +57,7 @@ struct Committer {
 
 /// Starts a committer.
 pub(super) fn start(parts: CommitterParts) {
-    let CommitterParts { database, writer, node, epoch, shard, mut events } = parts;
+    let CommitterParts { database, writers, node, epoch, shard, mut events } = parts;
     // Bounded by the connections: each task sends a return, and news at most once a fence.
     let (returns, mut returned) = mpsc::unbounded_channel();
     let runner = database.clone();
@@ -66,8 +67,8 @@ pub(super) fn start(parts: CommitterParts) {
         node,
         epoch,
         shard,
-        queue: CommitQueue::new(QueueLimits::default(), seed),
-        writer: Some(writer),
+        queue: CommitQueue::new(QueueLimits { connections: writers.len(), ..QueueLimits::default() }, seed),
+        writers: writers.into_iter().map(Some).collect(),
         patient_writers: Vec::new(),
         returns,
         wake_at: None,
@@ -83,8 +84,8 @@ pub(super) fn start(parts: CommitterParts) {
                     None => is_open = false,
                 },
                 returned = returned.recv() => match returned.expect("the committer holds a sender itself") {
-                    Return::Batch(writer, event) => {
-                        committer.writer = Some(writer);
+                    Return::Batch(connection, writer, event) => {
+                        committer.writers[connection] = Some(writer);
                         committer.handle(event);
                     }
                     Return::Patient(writer, event) => {
@@ -110,9 +111,9 @@ impl Committer {
         for effect in effects {
             match effect {
                 QueueEffect::Settle(case_id, verdict) => settled.push((case_id, verdict)),
-                QueueEffect::Commit(batch) => self.commit(batch),
+                QueueEffect::Commit(connection, batch) => self.commit(connection, batch),
                 QueueEffect::CommitPatiently(chain, wait) => self.commit_patiently(chain, wait),
-                QueueEffect::Fence => self.fence(),
+                QueueEffect::Fence(connection) => self.fence(connection),
                 QueueEffect::WakeAt(at) => {
                     self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
                 }
@@ -124,27 +125,27 @@ impl Committer {
         }
     }
 
-    fn take_writer(&mut self) -> Connection {
-        self.writer.take().expect("the queue uses the connection only while it is free")
+    fn take_writer(&mut self, connection: usize) -> Connection {
+        self.writers[connection].take().expect("the queue uses a connection only while it is free")
     }
 
-    fn commit(&mut self, batch: Vec<Chain>) {
-        let (mut writer, returns) = (self.take_writer(), self.returns.clone());
+    fn commit(&mut self, connection: usize, batch: Vec<Chain>) {
+        let (mut writer, returns) = (self.take_writer(connection), self.returns.clone());
         tokio::spawn(async move {
             let answer = commit(&mut writer, &batch, LockMode::Skip).await;
             // The receiver is gone only when the process ends.
-            let _ended = returns.send(Return::Batch(writer, QueueEvent::Answered(answer)));
+            let _ended = returns.send(Return::Batch(connection, writer, QueueEvent::Answered(connection, answer)));
         });
     }
 
-    fn fence(&mut self) {
-        let (mut writer, returns) = (self.take_writer(), self.returns.clone());
+    fn fence(&mut self, connection: usize) {
+        let (mut writer, returns) = (self.take_writer(connection), self.returns.clone());
         tokio::spawn(async move {
             let event = match fence(&mut writer).await {
-                Ok(()) => QueueEvent::FenceHeld,
-                Err(_) => QueueEvent::FenceFailed,
+                Ok(()) => QueueEvent::FenceHeld(connection),
+                Err(_) => QueueEvent::FenceFailed(connection),
             };
-            let _ended = returns.send(Return::Batch(writer, event));
+            let _ended = returns.send(Return::Batch(connection, writer, event));
         });
     }
 

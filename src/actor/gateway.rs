@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,9 +32,12 @@ use crate::store::{Database, DatabaseKind, StoreError};
 pub struct GatewayOptions {
     /// Under which name this process records its writers. One name, one running process.
     pub node: String,
-    /// How many shards (arbiters, each with a committing connection) share the cases. On SQLite there is always one: a
-    /// file has one writer, and two queues before it would only halve its batches.
+    /// How many shards (arbiters, each with a commit queue) share the cases: a core deciding feeds about one that commits. On
+    /// SQLite there is always one: a file has one writer, and two queues before it would only halve its batches.
     pub shards: usize,
+    /// How many connections of each shard commit. Two keep the database at work while an answer is on its way; on SQLite
+    /// there is always one.
+    pub committers: usize,
     /// Commands that may be admitted at once, over all cases.
     pub commands_max: usize,
     /// Commands that may wait for one case.
@@ -50,7 +54,8 @@ impl Default for GatewayOptions {
     fn default() -> Self {
         Self {
             node: uuid::Uuid::new_v4().to_string(),
-            shards: 2,
+            shards: (cores() / 2).max(1),
+            committers: 2,
             commands_max: 16_384,
             case_commands_max: 1_024,
             cases_max: 100_000,
@@ -58,6 +63,10 @@ impl Default for GatewayOptions {
             deadline: Duration::from_secs(30),
         }
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// A command on its way in.
@@ -116,9 +125,9 @@ impl CommandGateway {
         workflows: WorkflowRegistry,
         mut options: GatewayOptions,
     ) -> Result<Self, StoreError> {
-        options.shards = match database.store().kind() {
-            DatabaseKind::Sqlite => 1,
-            DatabaseKind::Postgres => options.shards.max(1),
+        (options.shards, options.committers) = match database.store().kind() {
+            DatabaseKind::Sqlite => (1, 1),
+            DatabaseKind::Postgres => (options.shards.max(1), options.committers.max(1)),
         };
         let node = options.node.clone();
         database.call(move |store| async move { store.writers_fence(&node).await }).await?;
@@ -126,8 +135,11 @@ impl CommandGateway {
         let reads = reader::start(database.clone(), workflows.clone());
         let mut shards = Vec::new();
         for _ in 0..options.shards {
-            let node = options.node.clone();
-            let writer = database.call(move |store| async move { store.writer_open(&node).await }).await?;
+            let mut writers = Vec::new();
+            for _ in 0..options.committers {
+                let node = options.node.clone();
+                writers.push(database.call(move |store| async move { store.writer_open(&node).await }).await?);
+            }
             let (commits, events) = mpsc::channel(options.commands_max.max(1));
             let arbiter = Arbiter::new();
             let (shard_options, shard_reads) = (options.clone(), reads.clone());
@@ -140,7 +152,7 @@ impl CommandGateway {
             // Before that its mailbox is as small as actix makes one.
             is_ready.await.expect("the arbiter was just started and runs the shard's first line");
             let (database, node) = (database.clone(), options.node.clone());
-            committer::start(CommitterParts { database, writer, node, epoch, shard: shard.clone(), events });
+            committer::start(CommitterParts { database, writers, node, epoch, shard: shard.clone(), events });
             shards.push((arbiter, shard));
         }
         let admission = Arc::new(Semaphore::new(options.commands_max));

@@ -28,9 +28,12 @@ pub struct ServeArgs {
     /// The name of this process among those on one database; no two running ones share it [default: host name and port]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Threads that decide and commit, each with a connection of its own [default: 2]
+    /// Threads that decide, each for its share of the cases [default: one for two cores]
     #[arg(long, value_name = "N")]
     shards: Option<NonZeroUsize>,
+    /// Connections of each shard that commit [default: 2; on SQLite always 1]
+    #[arg(long, value_name = "N")]
+    committers: Option<NonZeroUsize>,
     /// Threads that read requests and write answers [default: 2]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
@@ -87,6 +90,7 @@ fn gateway_options(args: &ServeArgs, port: u16) -> GatewayOptions {
         // The same after a restart, so that writers which a killed process left behind are fenced off.
         node: args.node.clone().or_else(|| Some(format!("{}:{port}", host_name()?))).unwrap_or(default.node),
         shards: or(args.shards, default.shards),
+        committers: or(args.committers, default.committers),
         commands_max: or(args.commands_max, default.commands_max),
         case_commands_max: or(args.case_commands_max, default.case_commands_max),
         cases_max: or(args.cases_max, default.cases_max),

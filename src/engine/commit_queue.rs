@@ -1,8 +1,9 @@
-//! The protocol of one committing connection: chains wait, go out as batches, and are settled.
+//! The protocol of a shard's committing connections: chains wait, go out as batches, and are settled.
 //!
-//! Owns when a batch is sent (whenever the connection is free, with all that waits by then, no timers), what a failure means
-//! for each of its chains, the halving of a batch that holds a bad chain, the retries, and the fence after an unclear
-//! commit. Never does I/O: [`CommitQueue::step`] takes an event and the time and appends effects. Cannot fail.
+//! Owns when a batch is sent (no timers: see [`QueueLimits::overlap_operations_max`]), what a failure means for each of its
+//! chains, the halving of a batch that holds a bad chain, the retries, and the fence after an unclear commit. Connections are
+//! numbered from 0 and each has a fate of its own. Never does I/O: [`CommitQueue::step`] takes an event and the time and
+//! appends effects. Cannot fail.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,80 +12,8 @@ use super::batch::{BatchAnswer, ChainAnswer, CommitFault};
 use super::case_events::Verdict;
 use super::chain::Chain;
 use super::planted_bugs::{PlantedBug, planted, rebase};
+use super::queue_events::{QueueEffect, QueueEvent, QueueLimits};
 use crate::domain::CaseId;
-
-/// The bounds of a queue.
-#[derive(Debug, Clone, Copy)]
-pub struct QueueLimits {
-    /// Operations in a batch (a single chain may have more).
-    pub batch_operations_max: usize,
-    /// Chains in a batch, checks included.
-    pub batch_chains_max: usize,
-    /// About how many bytes a batch may send (a single chain may have more).
-    pub batch_bytes_max: usize,
-    /// How often a transaction is run again after deadlocks and the like.
-    pub retries_max: u32,
-    /// The first pause before running it again; doubled each time, and jittered.
-    pub retry_pause: Duration,
-    /// How often a locked case is left out of a batch before it gets a connection that waits.
-    pub locked_tries_max: u32,
-    /// How many cases may be waited for at once.
-    pub patient_max: usize,
-    /// The pause after a fence that could not be raised.
-    pub fence_pause: Duration,
-}
-
-impl Default for QueueLimits {
-    fn default() -> Self {
-        Self {
-            batch_operations_max: 512,
-            batch_chains_max: 512,
-            batch_bytes_max: 4 << 20,
-            retries_max: 8,
-            retry_pause: Duration::from_millis(5),
-            locked_tries_max: 3,
-            patient_max: 4,
-            fence_pause: Duration::from_millis(250),
-        }
-    }
-}
-
-/// What happens to a queue.
-#[derive(Debug)]
-pub enum QueueEvent {
-    /// A case hands a chain over; others may hold the case up until the deadline (monotonic).
-    Enqueued(Chain, Duration),
-    /// The batch in flight was answered.
-    Answered(Result<BatchAnswer, CommitFault>),
-    /// The fence holds.
-    FenceHeld,
-    /// The fence could not be raised.
-    FenceFailed,
-    /// A chain that was waited for was answered.
-    PatientAnswered(CaseId, Result<BatchAnswer, CommitFault>),
-    /// The fence of the connection that had waited for a case holds.
-    PatientFenceHeld(CaseId),
-    /// The fence of the connection that had waited for a case could not be raised; it is being tried again.
-    PatientFenceFailed(CaseId),
-    /// A time that was asked for has come.
-    Woken,
-}
-
-/// What the driver has to do.
-#[derive(Debug)]
-pub enum QueueEffect {
-    /// Commit these chains, sorted by case, each case once; leave locked cases out.
-    Commit(Vec<Chain>),
-    /// Commit this chain on a connection of its own, waiting for its lock at most this long. After an unclear commit the
-    /// driver raises that connection's fence until it holds.
-    CommitPatiently(Chain, Duration),
-    /// Raise the fence of the committing connection.
-    Fence,
-    /// Tell a case what became of its chain.
-    Settle(CaseId, Verdict),
-    /// Send [`QueueEvent::Woken`] at this time (monotonic), or a little later.
-    WakeAt(Duration),
-}
 
 mod patience;
 
@@ -96,6 +25,7 @@ struct Queued {
     not_before: Duration,
 }
 
+/// What a connection is at.
 #[derive(Debug)]
 enum Stage {
     /// The connection is free.
@@ -110,11 +40,31 @@ enum Stage {
     FencePausing { unclear: Vec<CaseId>, until: Duration },
 }
 
-/// One committing connection's queue.
+impl Stage {
+    fn operations_in_flight(&self) -> usize {
+        let Self::Committing { batch, .. } = self else { return 0 };
+        batch.iter().map(Queued::weight).sum()
+    }
+
+    /// Whether a fence could not be raised and was not since: the database is away, as far as this connection knows.
+    fn is_away(&self) -> bool {
+        matches!(self, Self::FencePausing { .. } | Self::Fencing { told: true, .. })
+    }
+}
+
+impl Queued {
+    /// What it adds to a batch: its operations; a check counts as one.
+    fn weight(&self) -> usize {
+        self.chain.operation_count().max(1)
+    }
+}
+
+/// The queue of a shard's committing connections.
 #[derive(Debug)]
 pub struct CommitQueue {
     limits: QueueLimits,
-    stage: Stage,
+    /// One for each connection.
+    stages: Vec<Stage>,
     waiting: VecDeque<Queued>,
     /// Halves of a batch that was refused whole; they go first.
     halves: VecDeque<Vec<Queued>>,
@@ -128,7 +78,7 @@ impl CommitQueue {
     pub fn new(limits: QueueLimits, seed: u64) -> Self {
         Self {
             limits,
-            stage: Stage::Idle,
+            stages: (0..limits.connections.max(1)).map(|_| Stage::Idle).collect(),
             waiting: VecDeque::new(),
             halves: VecDeque::new(),
             patient: HashMap::new(),
@@ -138,7 +88,7 @@ impl CommitQueue {
 
     /// Whether nothing waits, is in flight or unclear.
     pub fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle)
+        self.stages.iter().all(|stage| matches!(stage, Stage::Idle))
             && self.waiting.is_empty()
             && self.halves.is_empty()
             && self.patient.is_empty()
@@ -148,9 +98,9 @@ impl CommitQueue {
     pub fn step(&mut self, event: QueueEvent, now: Duration, effects: &mut Vec<QueueEffect>) {
         match event {
             QueueEvent::Enqueued(chain, deadline) => self.enqueued(chain, deadline, effects),
-            QueueEvent::Answered(answer) => self.answered(answer, now, effects),
-            QueueEvent::FenceHeld => self.fence_held(effects),
-            QueueEvent::FenceFailed => self.fence_failed(now, effects),
+            QueueEvent::Answered(connection, answer) => self.answered(connection, answer, now, effects),
+            QueueEvent::FenceHeld(connection) => self.fence_held(connection, effects),
+            QueueEvent::FenceFailed(connection) => self.fence_failed(connection, now, effects),
             QueueEvent::PatientAnswered(case_id, answer) => self.patient_answered(case_id, answer, now, effects),
             QueueEvent::PatientFenceHeld(case_id) => {
                 self.patient.remove(&case_id);
@@ -167,24 +117,35 @@ impl CommitQueue {
     /// The driver keeps one wake-up, the earliest. If that was meant for a chain that has gone since, a pause that ends
     /// later must be asked for again, or nothing would end it.
     fn woken(&self, now: Duration, effects: &mut Vec<QueueEffect>) {
-        if let Stage::Pausing { until, .. } | Stage::FencePausing { until, .. } = self.stage
-            && now < until
-            && !planted(PlantedBug::WakeUpLost)
-        {
-            effects.push(QueueEffect::WakeAt(until));
+        if planted(PlantedBug::WakeUpLost) {
+            return;
+        }
+        for stage in &self.stages {
+            if let Stage::Pausing { until, .. } | Stage::FencePausing { until, .. } = stage
+                && now < *until
+            {
+                effects.push(QueueEffect::WakeAt(*until));
+            }
         }
     }
 
     fn enqueued(&mut self, chain: Chain, deadline: Duration, effects: &mut Vec<QueueEffect>) {
-        if matches!(self.stage, Stage::FencePausing { .. } | Stage::Fencing { told: true, .. }) {
+        if self.stages.iter().all(Stage::is_away) {
             // The database is away. Nothing of this chain was sent, so the answer is clear.
             return effects.push(QueueEffect::Settle(chain.case_id, Verdict::Failed));
         }
         self.waiting.push_back(Queued { chain, deadline, locked_tries: 0, not_before: Duration::ZERO });
     }
 
-    fn answered(&mut self, answer: Result<BatchAnswer, CommitFault>, now: Duration, effects: &mut Vec<QueueEffect>) {
-        let Stage::Committing { batch, retries } = std::mem::replace(&mut self.stage, Stage::Idle) else {
+    fn answered(
+        &mut self,
+        connection: usize,
+        answer: Result<BatchAnswer, CommitFault>,
+        now: Duration,
+        effects: &mut Vec<QueueEffect>,
+    ) {
+        let stage = &mut self.stages[connection];
+        let Stage::Committing { batch, retries } = std::mem::replace(stage, Stage::Idle) else {
             unreachable!("a batch is answered once, while it is in flight");
         };
         match answer {
@@ -200,10 +161,10 @@ impl CommitQueue {
                 if planted(PlantedBug::UnclearWithoutFence) && answer.is_err() {
                     return settle_all(&unclear, Verdict::Fenced, effects);
                 }
-                self.stage = Stage::Fencing { unclear, told: false };
-                effects.push(QueueEffect::Fence);
+                self.stages[connection] = Stage::Fencing { unclear, told: false };
+                effects.push(QueueEffect::Fence(connection));
             }
-            Err(CommitFault::Retry | CommitFault::Locked) => self.pause(batch, retries, now, effects),
+            Err(CommitFault::Retry | CommitFault::Locked) => self.pause(connection, batch, retries, now, effects),
             Err(CommitFault::Failed) => settle_batch(batch, Verdict::Failed, effects),
             Err(fault @ (CommitFault::Duplicate | CommitFault::BrokenInvariant | CommitFault::Data)) => {
                 self.halve(batch, fault, effects);
@@ -240,7 +201,14 @@ impl CommitQueue {
     }
 
     /// The whole transaction is run again, a bounded number of times, without the chains whose deadline has passed.
-    fn pause(&mut self, batch: Vec<Queued>, retries: u32, now: Duration, effects: &mut Vec<QueueEffect>) {
+    fn pause(
+        &mut self,
+        connection: usize,
+        batch: Vec<Queued>,
+        retries: u32,
+        now: Duration,
+        effects: &mut Vec<QueueEffect>,
+    ) {
         let is_last = retries >= self.limits.retries_max;
         let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| !is_last && now < queued.deadline);
         settle_batch(late, Verdict::Contention, effects);
@@ -248,7 +216,7 @@ impl CommitQueue {
             return;
         }
         let until = now + self.jittered(self.limits.retry_pause, retries + 1);
-        self.stage = Stage::Pausing { batch, retries: retries + 1, until };
+        self.stages[connection] = Stage::Pausing { batch, retries: retries + 1, until };
         effects.push(QueueEffect::WakeAt(until));
     }
 
@@ -271,58 +239,80 @@ impl CommitQueue {
         self.halves.push_front(batch);
     }
 
-    fn fence_held(&mut self, effects: &mut Vec<QueueEffect>) {
-        if let Stage::Fencing { unclear, .. } = std::mem::replace(&mut self.stage, Stage::Idle) {
-            settle_all(&unclear, Verdict::Fenced, effects);
+    fn fence_held(&mut self, connection: usize, effects: &mut Vec<QueueEffect>) {
+        for (number, stage) in self.stages.iter_mut().enumerate() {
+            if (number == connection || planted(PlantedBug::FenceTakenForBoth))
+                && let Stage::Fencing { unclear, .. } = stage
+            {
+                settle_all(unclear, Verdict::Fenced, effects);
+                *stage = Stage::Idle;
+            }
         }
     }
 
-    fn fence_failed(&mut self, now: Duration, effects: &mut Vec<QueueEffect>) {
-        if let Stage::Fencing { unclear, told } = std::mem::replace(&mut self.stage, Stage::Idle) {
+    fn fence_failed(&mut self, connection: usize, now: Duration, effects: &mut Vec<QueueEffect>) {
+        if let Stage::Fencing { unclear, told } = std::mem::replace(&mut self.stages[connection], Stage::Idle) {
             if !told {
                 settle_all(&unclear, Verdict::StillUnclear, effects);
             }
-            let never_sent = self.halves.drain(..).flatten().chain(self.waiting.drain(..)).collect();
-            settle_batch(never_sent, Verdict::Failed, effects);
             let until = now + self.jittered(self.limits.fence_pause, 1);
-            self.stage = Stage::FencePausing { unclear, until };
+            self.stages[connection] = Stage::FencePausing { unclear, until };
+            if self.stages.iter().all(Stage::is_away) {
+                let never_sent = self.halves.drain(..).flatten().chain(self.waiting.drain(..)).collect();
+                settle_batch(never_sent, Verdict::Failed, effects);
+            }
             effects.push(QueueEffect::WakeAt(until));
         }
     }
 
     fn advance(&mut self, now: Duration, effects: &mut Vec<QueueEffect>) {
-        match &mut self.stage {
-            Stage::Pausing { batch, retries, until } if now >= *until => {
-                let (batch, retries) = (std::mem::take(batch), *retries);
-                self.send(batch, retries, effects);
-            }
-            Stage::FencePausing { unclear, until } if now >= *until => {
-                let unclear = std::mem::take(unclear);
-                self.stage = Stage::Fencing { unclear, told: true };
-                effects.push(QueueEffect::Fence);
-            }
-            Stage::Idle => {
-                self.hand_to_patience(now, effects);
-                if let Some(half) = self.halves.pop_front() {
-                    return self.send(half, 0, effects);
+        for connection in 0..self.stages.len() {
+            match &mut self.stages[connection] {
+                Stage::Pausing { batch, retries, until } if now >= *until => {
+                    let (batch, retries) = (std::mem::take(batch), *retries);
+                    self.send(connection, batch, retries, effects);
                 }
-                let batch = self.take_batch(now);
-                if !batch.is_empty() {
-                    self.send(batch, 0, effects);
-                } else if let Some(next) = self.waiting.iter().map(|queued| queued.not_before).min() {
-                    effects.push(QueueEffect::WakeAt(next));
+                Stage::FencePausing { unclear, until } if now >= *until => {
+                    let unclear = std::mem::take(unclear);
+                    self.stages[connection] = Stage::Fencing { unclear, told: true };
+                    effects.push(QueueEffect::Fence(connection));
                 }
+                Stage::Idle => self.use_free(connection, now, effects),
+                _ => {}
             }
-            _ => {}
         }
     }
 
-    fn send(&mut self, batch: Vec<Queued>, retries: u32, effects: &mut Vec<QueueEffect>) {
-        effects.push(QueueEffect::Commit(batch.iter().map(|queued| queued.chain.clone()).collect()));
+    /// A connection is free: what waits goes out, if it is worth a transaction of its own.
+    fn use_free(&mut self, connection: usize, now: Duration, effects: &mut Vec<QueueEffect>) {
+        self.hand_to_patience(now, effects);
+        if let Some(half) = self.halves.pop_front() {
+            return self.send(connection, half, 0, effects);
+        }
+        let in_flight: usize = self.stages.iter().map(Stage::operations_in_flight).sum();
+        let wanted = in_flight.min(self.limits.overlap_operations_max);
+        let ready = self.waiting.iter().filter(|queued| queued.not_before <= now);
+        let mut enough = ready.scan(0, |sum, queued| {
+            *sum += queued.weight();
+            Some(*sum)
+        });
+        if enough.any(|sum| sum >= wanted) {
+            let batch = self.take_batch(now);
+            self.send(connection, batch, 0, effects);
+        } else if in_flight == 0
+            && let Some(next) = self.waiting.iter().map(|queued| queued.not_before).min()
+        {
+            effects.push(QueueEffect::WakeAt(next));
+        }
+    }
+
+    fn send(&mut self, connection: usize, batch: Vec<Queued>, retries: u32, effects: &mut Vec<QueueEffect>) {
+        let chains = batch.iter().map(|queued| queued.chain.clone()).collect();
+        effects.push(QueueEffect::Commit(connection, chains));
         if planted(PlantedBug::AcknowledgedBeforeCommit) {
             settle_batch(batch.clone(), Verdict::Held, effects);
         }
-        self.stage = Stage::Committing { batch, retries };
+        self.stages[connection] = Stage::Committing { batch, retries };
     }
 
     /// All that waits by now, up to the caps, in key order.

@@ -1,4 +1,4 @@
-//! Hand-written sequences of events for one committing connection.
+//! Hand-written sequences of events for committing connections.
 
 use super::*;
 use crate::domain::Version;
@@ -20,7 +20,12 @@ fn chain(n: usize) -> Chain {
 
 impl Bench {
     fn new() -> Self {
-        Self { queue: CommitQueue::new(QueueLimits::default(), 7), effects: Vec::new(), millis: 0 }
+        Self::with_connections(1)
+    }
+
+    fn with_connections(connections: usize) -> Self {
+        let limits = QueueLimits { connections, ..QueueLimits::default() };
+        Self { queue: CommitQueue::new(limits, 7), effects: Vec::new(), millis: 0 }
     }
 
     fn event(&mut self, event: QueueEvent) {
@@ -32,7 +37,7 @@ impl Bench {
     }
 
     fn settled(&mut self, answers: &[ChainAnswer]) {
-        self.event(QueueEvent::Answered(Ok(BatchAnswer::Settled(answers.to_vec()))));
+        self.event(QueueEvent::Answered(0, Ok(BatchAnswer::Settled(answers.to_vec()))));
     }
 
     /// A case that is locked so often that it gets a connection which waits.
@@ -46,19 +51,21 @@ impl Bench {
     }
 
     fn fault(&mut self, fault: CommitFault) {
-        self.event(QueueEvent::Answered(Err(fault)));
+        self.event(QueueEvent::Answered(0, Err(fault)));
     }
 
     fn seen(&mut self) -> Vec<String> {
         self.effects
             .drain(..)
             .map(|effect| match effect {
-                QueueEffect::Commit(batch) => {
+                QueueEffect::Commit(connection, batch) => {
                     let ids: Vec<&str> = batch.iter().map(|chain| chain.case_id.as_str()).collect();
-                    format!("commit {}", ids.join(","))
+                    let on = if connection == 0 { String::new() } else { format!(" on {connection}") };
+                    format!("commit{on} {}", ids.join(","))
                 }
                 QueueEffect::CommitPatiently(chain, _) => format!("wait for {}", chain.case_id),
-                QueueEffect::Fence => "fence".into(),
+                QueueEffect::Fence(0) => "fence".into(),
+                QueueEffect::Fence(connection) => format!("fence {connection}"),
                 QueueEffect::Settle(case_id, verdict) => format!("{case_id} {verdict:?}"),
                 QueueEffect::WakeAt(_) => "wake".into(),
             })
@@ -139,8 +146,8 @@ fn of_64_chains_one_is_bad_and_63_commit() {
         }
         bench.settled(&[Held]);
         let mut settled = Vec::new();
-        while let Some(at) = bench.effects.iter().position(|effect| matches!(effect, QueueEffect::Commit(_))) {
-            let QueueEffect::Commit(batch) = bench.effects.remove(at) else { panic!("it is a commit") };
+        while let Some(at) = bench.effects.iter().position(|effect| matches!(effect, QueueEffect::Commit(..))) {
+            let QueueEffect::Commit(_, batch) = bench.effects.remove(at) else { panic!("it is a commit") };
             if batch.iter().any(|chain| chain.case_id == case_id(37)) {
                 bench.fault(fault);
             } else if batch[0].case_id != case_id(99) {
@@ -196,10 +203,10 @@ fn an_unclear_commit_is_fenced_before_anything_is_concluded() {
     for answer in [Err(CommitFault::Unclear), Ok(BatchAnswer::Fenced)] {
         let mut bench = Bench::new();
         bench.enqueue(1);
-        bench.event(QueueEvent::Answered(answer));
+        bench.event(QueueEvent::Answered(0, answer));
         bench.enqueue(2);
         assert_eq!(bench.seen(), ["commit 001", "001 Unclear", "fence"]);
-        bench.event(QueueEvent::FenceHeld);
+        bench.event(QueueEvent::FenceHeld(0));
         assert_eq!(bench.seen(), ["001 Fenced", "commit 002"]);
     }
 }
@@ -211,18 +218,18 @@ fn while_the_fence_can_not_be_raised_new_chains_fail_clearly() {
     bench.fault(CommitFault::Unclear);
     bench.enqueue(2);
     bench.seen();
-    bench.event(QueueEvent::FenceFailed);
+    bench.event(QueueEvent::FenceFailed(0));
     assert_eq!(bench.seen(), ["001 StillUnclear", "002 Failed", "wake"]);
     bench.enqueue(3);
     assert_eq!(bench.seen(), ["003 Failed"]);
     bench.millis += 10_000;
     bench.event(QueueEvent::Woken);
     assert_eq!(bench.seen(), ["fence"]);
-    bench.event(QueueEvent::FenceFailed);
+    bench.event(QueueEvent::FenceFailed(0));
     assert_eq!(bench.seen(), ["wake"], "told once");
     bench.millis += 10_000;
     bench.event(QueueEvent::Woken);
-    bench.event(QueueEvent::FenceHeld);
+    bench.event(QueueEvent::FenceHeld(0));
     assert_eq!(bench.seen(), ["fence", "001 Fenced"]);
 }
 
@@ -254,4 +261,70 @@ fn a_pause_outlives_a_wake_up_that_was_meant_for_something_else() {
     bench.millis += 1_000;
     bench.event(QueueEvent::Woken);
     assert_eq!(bench.seen(), ["commit 002"]);
+}
+
+#[test]
+fn a_second_batch_goes_out_beside_the_first_when_it_is_worth_it() {
+    let mut bench = Bench::with_connections(2);
+    bench.enqueue(1);
+    assert_eq!(bench.seen(), ["commit 001"]);
+    bench.enqueue(2);
+    assert_eq!(bench.seen(), ["commit on 1 002"], "as many as are in flight");
+    for n in 3..6 {
+        bench.enqueue(n);
+    }
+    bench.settled(&[Held]);
+    assert_eq!(bench.seen(), ["001 Held", "commit 003,004,005"]);
+    bench.event(QueueEvent::Answered(1, Ok(BatchAnswer::Settled(vec![Held]))));
+    bench.enqueue(6);
+    bench.enqueue(7);
+    assert_eq!(bench.seen(), ["002 Held"], "two wait while three are in flight");
+    bench.enqueue(8);
+    assert_eq!(bench.seen(), ["commit on 1 006,007,008"]);
+}
+
+#[test]
+fn past_a_bound_a_second_batch_waits_for_no_more() {
+    let mut bench = Bench::with_connections(2);
+    bench.queue.limits.overlap_operations_max = 2;
+    bench.queue.limits.batch_chains_max = 4;
+    bench.enqueue(0);
+    bench.enqueue(1);
+    for n in 2..6 {
+        bench.enqueue(n);
+    }
+    bench.settled(&[Held]);
+    bench.event(QueueEvent::Answered(1, Ok(BatchAnswer::Settled(vec![Held]))));
+    bench.seen();
+    bench.enqueue(6);
+    assert_eq!(bench.seen(), [""; 0]);
+    bench.enqueue(7);
+    assert_eq!(bench.seen(), ["commit on 1 006,007"]);
+}
+
+#[test]
+fn each_connection_has_a_fence_of_its_own() {
+    let mut bench = Bench::with_connections(2);
+    bench.enqueue(1);
+    bench.enqueue(2);
+    bench.event(QueueEvent::Answered(0, Err(CommitFault::Unclear)));
+    bench.event(QueueEvent::Answered(1, Err(CommitFault::Unclear)));
+    assert_eq!(bench.seen(), ["commit 001", "commit on 1 002", "001 Unclear", "fence", "002 Unclear", "fence 1"]);
+    bench.event(QueueEvent::FenceFailed(1));
+    bench.enqueue(3);
+    assert_eq!(bench.seen(), ["002 StillUnclear", "wake"], "the other connection may be back soon");
+    bench.event(QueueEvent::FenceHeld(0));
+    assert_eq!(bench.seen(), ["001 Fenced", "commit 003"]);
+    bench.event(QueueEvent::Answered(0, Err(CommitFault::Unclear)));
+    bench.enqueue(4);
+    bench.event(QueueEvent::FenceFailed(0));
+    assert_eq!(bench.seen(), ["003 Unclear", "fence", "003 StillUnclear", "004 Failed", "wake"], "both are away");
+    bench.enqueue(5);
+    assert_eq!(bench.seen(), ["005 Failed"]);
+    bench.millis += 10_000;
+    bench.event(QueueEvent::Woken);
+    bench.event(QueueEvent::FenceHeld(1));
+    bench.event(QueueEvent::FenceHeld(0));
+    assert_eq!(bench.seen(), ["fence", "fence 1", "002 Fenced", "003 Fenced"]);
+    assert!(bench.queue.is_idle());
 }

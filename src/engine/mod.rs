@@ -1,9 +1,8 @@
 //! The protocol between deciding and committing, as state machines without I/O.
 //!
-//! Owns the rules of DESIGN section 5: a table of the cases in memory for each shard, a case machine
-//! for each case and a commit queue for each committing connection. The
-//! actors drive them, and so may a simulator: an event and the time go in, effects come out. Never waits, never reads a
-//! clock, never touches a database.
+//! Owns the rules of DESIGN section 5: a table of the cases in memory and a commit queue for each shard, a case machine for
+//! each case. The actors drive them, and so may a simulator: an event and the time go in, effects come out. Never waits,
+//! never reads a clock, never touches a database.
 
 mod answer;
 mod batch;
@@ -16,6 +15,7 @@ mod commit_queue;
 mod flight;
 mod operation_cache;
 mod planted_bugs;
+mod queue_events;
 mod waiting;
 
 pub use answer::{Answer, Lane, Receipt, Trouble};
@@ -25,7 +25,8 @@ pub use case_events::{CaseEffect, CaseEvent, CaseLimits, Envelope, Now, Verdict}
 pub use case_machine::CaseMachine;
 pub use case_table::{CaseTable, TableEffect, TableLimits};
 pub use chain::{AssignmentChange, Chain, Step};
-pub use commit_queue::{CommitQueue, QueueEffect, QueueEvent, QueueLimits};
+pub use commit_queue::CommitQueue;
 pub use operation_cache::{Known, OperationCache};
 #[cfg(feature = "planted-bugs")]
 pub use planted_bugs::{PlantedBug, plant};
+pub use queue_events::{QueueEffect, QueueEvent, QueueLimits};

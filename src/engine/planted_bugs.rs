@@ -49,6 +49,8 @@ pub enum PlantedBug {
     BrokenLaneAnswered,
     /// A line of a stream whose outcome is known is answered before the lines ahead of it are settled.
     LineAnsweredAhead,
+    /// The fence of one connection is taken for the fence of the other one as well.
+    FenceTakenForBoth,
     /// When an unclear chain proves to have landed, what it had rejected is decided again, behind what it had accepted.
     RejectionDecidedAgain,
 }

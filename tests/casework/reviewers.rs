@@ -133,7 +133,7 @@ on_both_databases! {
 
     /// 64 commands of 64 cases in one batch, and 64 of one case in one chain; one of them the database can't store.
     async fn one_bad_command_among_64_leaves_the_others_alone(database: &TestDatabase) {
-        let desk = Desk::open_with(database, |options| options.argument("--shards").argument("1"));
+        let desk = Desk::open_with(database, |options| options.argument("--shards").argument("1").argument("--committers").argument("1"));
         let mut cases: Vec<String> = (0..64).map(|i| format!("batched-{i}")).collect();
         cases.extend(["first".into(), "chained".into()]);
         desk.open_all(&cases).await;

@@ -25,8 +25,8 @@ const LOCK_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Which of a process's connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slot {
-    /// The one for batches.
-    Main,
+    /// One of those for batches.
+    Main(usize),
     /// The one that waits for this case.
     Patient(CaseId),
 }
@@ -80,7 +80,7 @@ impl World {
     fn connection(&mut self, node: usize, slot: &Slot) -> Option<&mut Connection> {
         let process = &mut self.processes[node];
         match slot {
-            Slot::Main => Some(&mut process.main),
+            Slot::Main(number) => process.main.get_mut(*number),
             Slot::Patient(case_id) => process.patient_busy.get_mut(case_id),
         }
     }
@@ -98,7 +98,10 @@ impl World {
         let waits_until = wait.map(|wait| self.now + u64::try_from(wait.min(LOCK_WAIT_MAX).as_micros()).unwrap_or(0));
         let number = |chain: &Chain| self.decided.get(&(node, chain.case_id.clone())).copied().unwrap_or(0);
         let decisions = batch.iter().map(number).collect();
-        let is_rerun = slot == Slot::Main && std::mem::take(&mut self.processes[node].is_rerun);
+        let is_rerun = match slot {
+            Slot::Main(number) => std::mem::take(&mut self.processes[node].is_rerun[number]),
+            Slot::Patient(_) => false,
+        };
         let mut sending = Sending {
             node,
             incarnation,
@@ -257,9 +260,9 @@ impl World {
             }
         }
         match slot {
-            Slot::Main => {
-                self.processes[node].is_rerun = answer == Err(CommitFault::Retry);
-                self.tell_queue(node, incarnation, QueueEvent::Answered(answer));
+            Slot::Main(number) => {
+                self.processes[node].is_rerun[number] = answer == Err(CommitFault::Retry);
+                self.tell_queue(node, incarnation, QueueEvent::Answered(number, answer));
             }
             Slot::Patient(case_id) => {
                 let is_fenced = is_unclear || answer == Ok(BatchAnswer::Fenced);
@@ -337,8 +340,8 @@ impl World {
             *connection = raised;
         }
         let event = match (&slot, holds) {
-            (Slot::Main, true) => QueueEvent::FenceHeld,
-            (Slot::Main, false) => QueueEvent::FenceFailed,
+            (Slot::Main(number), true) => QueueEvent::FenceHeld(*number),
+            (Slot::Main(number), false) => QueueEvent::FenceFailed(*number),
             (Slot::Patient(case_id), true) => {
                 self.free_patient(node, case_id);
                 QueueEvent::PatientFenceHeld(case_id.clone())
@@ -346,7 +349,7 @@ impl World {
             (Slot::Patient(case_id), false) => QueueEvent::PatientFenceFailed(case_id.clone()),
         };
         self.tell_queue(node, incarnation, event);
-        if !holds && slot != Slot::Main {
+        if !holds && matches!(slot, Slot::Patient(_)) {
             self.fence(node, slot);
         }
     }

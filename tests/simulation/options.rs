@@ -131,7 +131,7 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("look-up-after-revision", Bug::Engine(PlantedBug::LookUpAfterRevision), 20),
     ("old-read-taken", Bug::Engine(PlantedBug::OldReadTaken), 300),
     ("absence-from-earlier-read", Bug::Engine(PlantedBug::AbsenceFromEarlierRead), 800),
-    ("halves-share-a-fate", Bug::Engine(PlantedBug::HalvesShareAFate), 150),
+    ("halves-share-a-fate", Bug::Engine(PlantedBug::HalvesShareAFate), 500),
     ("epoch-not-tested", Bug::Store(StoreBug::EpochNotTested), 100),
     ("restart-without-fence", Bug::Store(StoreBug::RestartWithoutFence), 50),
     ("answer-before-commit", Bug::Store(StoreBug::AnswerBeforeCommit), 50),
@@ -139,6 +139,7 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("look-up-forgotten", Bug::Engine(PlantedBug::LookUpForgotten), 100),
     ("broken-lane-answered", Bug::Engine(PlantedBug::BrokenLaneAnswered), 200),
     ("line-answered-ahead", Bug::Engine(PlantedBug::LineAnsweredAhead), 200),
+    ("fence-taken-for-both", Bug::Engine(PlantedBug::FenceTakenForBoth), 200),
     ("rejection-decided-again", Bug::Engine(PlantedBug::RejectionDecidedAgain), 500),
 ];
 

@@ -47,11 +47,11 @@ pub struct Process {
     queue: CommitQueue,
     events: VecDeque<QueueEvent>,
     wake_at: Option<u64>,
-    pub main: Connection,
+    pub main: Vec<Connection>,
     pub patient_free: Vec<Connection>,
     pub patient_busy: BTreeMap<CaseId, Connection>,
     /// The batch in flight was refused by a deadlock: the next one is its second run.
-    pub is_rerun: bool,
+    pub is_rerun: Vec<bool>,
 }
 
 impl Process {
@@ -69,7 +69,10 @@ impl Process {
             case,
         };
         let cache = OperationCache::new(world.between(2_000, 20_000) as usize, world.between(2, 10) as usize);
+        let connections = world.between(1, 2) as usize;
         let queue = QueueLimits {
+            connections,
+            overlap_operations_max: world.between(1, 4) as usize,
             batch_operations_max: world.between(2, 6) as usize,
             batch_chains_max: world.between(2, 4) as usize,
             batch_bytes_max: 1 << 20,
@@ -88,10 +91,12 @@ impl Process {
             queue: CommitQueue::new(queue, world.between(0, u64::MAX)),
             events: VecDeque::new(),
             wake_at: None,
-            main: Connection { writer: world.store.writer_open(node), epoch: 1, is_unclear: false },
+            main: (0..connections)
+                .map(|_| Connection { writer: world.store.writer_open(node), epoch: 1, is_unclear: false })
+                .collect(),
             patient_free: Vec::new(),
             patient_busy: BTreeMap::new(),
-            is_rerun: false,
+            is_rerun: vec![false; connections],
         }
     }
 
@@ -236,9 +241,9 @@ impl World {
                     self.count(verdict_name(verdict));
                     settled.push((case_id, verdict));
                 }
-                QueueEffect::Commit(batch) => self.send(node, Slot::Main, batch, None),
+                QueueEffect::Commit(number, batch) => self.send(node, Slot::Main(number), batch, None),
                 QueueEffect::CommitPatiently(chain, wait) => self.commit_patiently(node, chain, wait),
-                QueueEffect::Fence => self.fence(node, Slot::Main),
+                QueueEffect::Fence(number) => self.fence(node, Slot::Main(number)),
                 QueueEffect::WakeAt(at) => {
                     let at = u64::try_from(at.as_micros()).expect("a simulation is short");
                     let process = &mut self.processes[node];

@@ -35,7 +35,8 @@ impl World {
             self.crash(node);
         }
         if self.makes(Kind::ForeignFence) && self.chance(0.3) {
-            let writer = self.processes[node].main.writer;
+            let place = self.between(0, self.processes[node].main.len() as u64 - 1) as usize;
+            let writer = self.processes[node].main[place].writer;
             if let Raised::To(_) = self.store.fence(writer) {
                 self.count(Kind::ForeignFence.name());
                 self.note(|| format!("process {node} is fenced by another one"));
