@@ -1,4 +1,6 @@
-//! Casework in process, on a fresh database of the same server.
+//! Casework in process, on a fresh database of the same server: what is left when HTTP and the client are taken away.
+//!
+//! Owns three figures without a peer: a recorded log, notes on one case, and repeats of them, which must touch no database.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,8 +14,53 @@ use casework::domain::{
 use casework::engine::Answer;
 use casework::store::Database;
 
+use super::figures::{Figure, Measure, standing};
+use super::options::Options;
 use super::support::data::recorded_log;
 use super::support::postgres::PostgresDatabase;
+use super::support::postgres_server::PrivateServer;
+
+/// For `--only`.
+pub const NAME: &str = "in-process";
+/// Commands in flight.
+const IN_FLIGHT: usize = 256;
+/// The figures.
+const CONTENDERS: [&str; 3] =
+    ["in process: the log `domestic`", "in process: notes on one case", "in process: their repeats, from memory"];
+
+/// Measures all three; the log only where it is.
+pub fn measure(server: &PrivateServer, options: &Options, round: usize) -> Vec<Figure> {
+    let figure = |contender: &'static str, per_second| Figure {
+        contender,
+        variant: format!("{IN_FLIGHT} in flight"),
+        round,
+        per_second,
+        p50_ms: None,
+        p99_ms: None,
+        max_ms: None,
+        errors: 0,
+        cost: None,
+    };
+    let notes = if options.smoke { 2_000 } else { 60_000 };
+    let hot = hot_case(&server.database(), notes, IN_FLIGHT);
+    assert_eq!(hot.statements_during_replays, 0, "a repeat from memory touches no database");
+    let mut figures = vec![figure(CONTENDERS[1], hot.notes_per_second), figure(CONTENDERS[2], hot.replays_per_second)];
+    if !options.smoke {
+        figures.extend(domestic(&server.database(), IN_FLIGHT).map(|per_second| figure(CONTENDERS[0], per_second)));
+    }
+    figures
+}
+
+/// Prints what was measured of them.
+pub fn print(figures: &[Figure]) {
+    let standings: Vec<_> = CONTENDERS.iter().filter_map(|name| standing(figures, name, Measure::Throughput)).collect();
+    if !standings.is_empty() {
+        println!("| in process, {IN_FLIGHT} in flight | commands/s |\n|---|---|");
+    }
+    for standing in standings {
+        println!("| {} | {:.0} ({:.0} to {:.0}) |", standing.contender, standing.median, standing.least, standing.most);
+    }
+}
 
 async fn gateway(database: &PostgresDatabase, workflows: Vec<Arc<Workflow>>) -> CommandGateway {
     let database = Database::open(&database.url().parse().unwrap()).unwrap();
