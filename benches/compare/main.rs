@@ -20,6 +20,7 @@ mod casework_runs;
 mod contenders;
 mod figures;
 mod in_process;
+mod long;
 mod machine;
 mod options;
 mod peer_bare;
@@ -27,13 +28,18 @@ mod peer_http;
 mod peer_process;
 mod peer_sqlite;
 mod pgbench;
+mod plots;
+mod sweeps;
 mod table;
 
 use contenders::{Contender, Ground, ROWS};
 use figures::Figure;
+use long::MemorySample;
 use machine::Machine;
 use options::{Options, USAGE};
+use serde::Serialize;
 use support::postgres_server::PrivateServer;
+use sweeps::Sweeps;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,10 +55,22 @@ fn main() {
         std::process::exit(2);
     });
     if options.only.iter().any(|name| name == "list") {
-        let rows = ROWS.iter().map(|row| row.name).chain([in_process::NAME]);
+        let rows = ROWS.iter().map(|row| row.name).chain([in_process::NAME]).chain(long::NAMES);
         return rows.for_each(|name| println!("{name}"));
     }
     compare(&options);
+}
+
+/// Everything that was measured, as it is written to a file.
+#[derive(Serialize)]
+struct Measured<'a> {
+    machine: &'a Machine,
+    rounds: usize,
+    seconds: u32,
+    warm_up_seconds: f64,
+    figures: Vec<Figure>,
+    memory: Vec<MemorySample>,
+    sweeps: Option<Sweeps>,
 }
 
 fn compare(options: &Options) {
@@ -64,10 +82,39 @@ fn compare(options: &Options) {
         eprintln!("round {round} of {}", options.rounds);
         run_round(&server, options, round, &mut figures);
     }
+    let peer = pgbench::Peer::prepare(&server);
+    let ground = Ground { server: &server, peer: &peer, options, round: 1 };
+    let wants_long = |name| options.long && options.wants(name);
+    if wants_long(long::NAMES[1]) {
+        figures.extend(long::growth(&ground, note));
+    }
+    let memory = if wants_long(long::NAMES[0]) { long::memory(&ground) } else { Vec::new() };
+    let sweeps = options.plots.is_some().then(|| Sweeps::measure(&ground, note));
     println!("{}\n", machine.describe());
     table::print(&figures, options);
+    long::print_growth(&figures);
+    long::print_memory(&memory);
     if options.smoke {
         check_smoke(&figures, options);
+    }
+    let (rounds, seconds, warm_up_seconds) = (options.rounds, options.seconds, options.warm_up_seconds());
+    let measured = Measured { machine: &machine, rounds, seconds, warm_up_seconds, figures, memory, sweeps };
+    write(&measured, options);
+}
+
+/// Draws the plots, and writes the figures to a file.
+fn write(measured: &Measured<'_>, options: &Options) {
+    let mut json = options.json.clone();
+    if let (Some(folder), Some(sweeps)) = (&options.plots, &measured.sweeps) {
+        std::fs::create_dir_all(folder).unwrap();
+        for file in plots::draw(sweeps, folder) {
+            println!("drawn: {}", folder.join(file).display());
+        }
+        json = json.or_else(|| Some(folder.join("figures.json")));
+    }
+    if let Some(file) = json {
+        std::fs::write(&file, serde_json::to_string_pretty(measured).unwrap() + "\n").unwrap();
+        println!("figures: {}", file.display());
     }
 }
 
