@@ -123,11 +123,11 @@ impl Contender {
             Self::OneClient => self.pgbench(ground, Script::RowLock, 10_000, &[1]),
             Self::Posts => self.casework(ground, &[64, 128, 256].map(|connections| Load::posts("spread", connections))),
             Self::Streams => {
-                self.casework(ground, &[(2, 256), (8, 256)].map(|(many, window)| Load::streams("spread", many, window)))
+                self.casework(ground, &[(8, 512), (16, 128)].map(|(many, window)| Load::streams("spread", many, window)))
             }
             Self::HotPosts => self.casework(ground, &[Load::posts("hot", 128)]),
             Self::HotStreams => {
-                self.casework(ground, &[(2, 256), (8, 256)].map(|(many, window)| Load::streams("hot", many, window)))
+                self.casework(ground, &[(8, 512), (2, 256)].map(|(many, window)| Load::streams("hot", many, window)))
             }
             Self::OpenLoop => self.casework(ground, &[Load { rate: Some(500), ..Load::posts("spread", 64) }]),
             Self::Replay => self.casework(ground, &[Load::posts("replay", 128)]),

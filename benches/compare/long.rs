@@ -52,9 +52,8 @@ pub fn memory(ground: &Ground<'_>) -> Vec<MemorySample> {
     let (start, pid) = (Instant::now(), serving.server.pid());
     let mut samples = Vec::new();
     std::thread::scope(|scope| {
-        let run = scope.spawn(|| {
-            load.run_over(cases, serving.server.url(), &serving.token, Some(database.url()), &options)
-        });
+        let run =
+            scope.spawn(|| load.run_over(cases, serving.server.url(), &serving.token, Some(database.url()), &options));
         while !run.is_finished() {
             let opened = database.sql("SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'cases'");
             samples.push(MemorySample {

@@ -52,10 +52,7 @@ pub fn draw(sweeps: &Sweeps, folder: &Path) -> Vec<&'static str> {
         curves.iter().map(|curve| Line::of(curve, curve.name.into(), |figure| figure.p99_ms)).collect()
     };
     let over_rate = sweeps.over_rate.iter().flat_map(|curve| {
-        [
-            Line::of(curve, "p50".into(), |figure| figure.p50_ms),
-            Line::of(curve, "p99".into(), |figure| figure.p99_ms),
-        ]
+        [Line::of(curve, "p50".into(), |figure| figure.p50_ms), Line::of(curve, "p99".into(), |figure| figure.p99_ms)]
     });
     let connections = "connections (pgbench: clients)";
     let plots = [

@@ -14,8 +14,7 @@ const CONNECTIONS: [u32; 6] = [1, 4, 16, 64, 128, 256];
 const PGBENCH_CLIENTS_MAX: u32 = 128;
 const WINDOWS: [u32; 6] = [1, 4, 16, 64, 128, 256];
 /// Commands a second; the first that the server falls behind is the last that is run.
-const RATES: [u32; 13] =
-    [250, 500, 1_000, 2_000, 4_000, 6_000, 8_000, 12_000, 16_000, 20_000, 28_000, 40_000, 60_000];
+const RATES: [u32; 13] = [250, 500, 1_000, 2_000, 4_000, 6_000, 8_000, 12_000, 16_000, 20_000, 28_000, 40_000, 60_000];
 /// Connections of the open loop: enough for the rate to be offered whatever the server does.
 const OPEN_LOOP_CONNECTIONS: u32 = 256;
 
@@ -114,8 +113,7 @@ fn over_rate(ground: &Ground<'_>, note: fn(&Figure)) -> Vec<Curve> {
     let mut points = Vec::new();
     for rate in all {
         let load = Load { rate: Some(*rate), ..Load::posts("spread", OPEN_LOOP_CONNECTIONS) };
-        let report =
-            load.run(serving.server.url(), &serving.token, Some(database.url()), ground.options);
+        let report = load.run(serving.server.url(), &serving.token, Some(database.url()), ground.options);
         let figure = load.figure(contender.name(), ground.round, &report);
         note(&figure);
         let is_saturated = figure.per_second < 0.95 * f64::from(*rate);
