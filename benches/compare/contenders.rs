@@ -122,9 +122,8 @@ impl Contender {
             Self::OneCase => self.pgbench(ground, Script::RowLock, 1, &[8, 1, 32]),
             Self::OneClient => self.pgbench(ground, Script::RowLock, 10_000, &[1]),
             Self::Posts => self.casework(ground, &[64, 128, 256].map(|connections| Load::posts("spread", connections))),
-            Self::Streams => {
-                self.casework(ground, &[(8, 512), (16, 128)].map(|(many, window)| Load::streams("spread", many, window)))
-            }
+            Self::Streams => self
+                .casework(ground, &[(8, 512), (16, 128)].map(|(many, window)| Load::streams("spread", many, window))),
             Self::HotPosts => self.casework(ground, &[Load::posts("hot", 128)]),
             Self::HotStreams => {
                 self.casework(ground, &[(8, 512), (2, 256)].map(|(many, window)| Load::streams("hot", many, window)))

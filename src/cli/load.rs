@@ -1,4 +1,4 @@
-//! `casework load`: many commands at a running server, timed and checked.
+//! `casework load`: many commands at a running server or a database, timed and checked.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,33 +11,34 @@ use super::database::{self, Missing};
 use super::failure::{CliError, Exit};
 use super::output::{self, thousands};
 use super::progress::Progress;
+use crate::actor::{CommandGateway, GatewayOptions, WorkflowRegistry};
 use crate::command_log::{VerifyOptions, verify};
-use crate::load::{LoadError, LoadOptions, LoadReport, LoadServer, Mix, load};
+use crate::load::{LoadError, LoadOptions, LoadReport, LoadServer, LoadTarget, Mix, load};
 use crate::store::DatabaseUrl;
 
-/// Load a running server with commands, and measure
+/// Load a running server or a database with commands, and measure
 ///
-/// Opens cases of its own and sends notes to them. Each answer is checked: a new command must be applied, a repeat must get
+/// With --url the commands go to a server; without it this process decides and commits them on --database. Opens cases of its own and sends notes to them. Each answer is checked: a new command must be applied, a repeat must get
 /// the bytes of the first answer; one that is wrong gives exit code 3. Not for a database that matters: the cases stay.
 #[derive(Debug, Args)]
 pub(super) struct LoadArgs {
     /// The server, as http://HOST:PORT
-    #[arg(long, value_name = "URL")]
-    url: String,
+    #[arg(long, value_name = "URL", requires = "token", required_unless_present = "database")]
+    url: Option<String>,
     /// A token for the server with the role clerk or admin
     #[arg(long, value_name = "TOKEN", env = "CASEWORK_TOKEN", hide_env_values = true)]
-    token: String,
+    token: Option<String>,
     /// What is sent: spread (new commands over all cases), hot (to one case), replay (repeats), storm (spread, 5 % repeats)
     #[arg(long, default_value_t = Mix::Spread)]
     mix: Mix,
     /// Over how many cases
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     cases: u32,
-    /// How many connections send at once
+    /// How many connections send at once; without --url: how many commands are in flight
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
     /// Send lines of an NDJSON stream on each connection, so many in flight, instead of one POST after another
-    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "LINES", requires = "url", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     stream: Option<u32>,
     /// Commands a second, each timed from when it was due (open loop); else each connection sends when it has its answer
     #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
@@ -48,7 +49,7 @@ pub(super) struct LoadArgs {
     /// How long answers are counted
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     duration: f64,
-    /// The server's database, to verify it at the end (as `casework verify` does); without it nothing is verified
+    /// With --url: the server's database, to verify it at the end (as `casework verify` does); without: what is loaded
     #[arg(long, value_name = "URL")]
     database: Option<DatabaseUrl>,
     /// Print the result as JSON
@@ -68,8 +69,7 @@ fn positive(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     super::block_on(async {
-        let server = LoadServer::new(&args.url, SecretString::from(args.token.as_str()))
-            .map_err(|error| CliError::new(Exit::Usage, format!("--url {}: {error}", args.url)))?;
+        let target = open_target(&args).await?;
         let options = LoadOptions {
             mix: args.mix,
             cases: args.cases as usize,
@@ -80,8 +80,13 @@ pub(super) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
             duration: Duration::from_secs_f64(args.duration),
         };
         let mut progress = Progress::start("answers", None);
-        let report = load(&server, &options, |answers| progress.show(answers, answers)).await;
+        let report = load(&target, &options, |answers| progress.show(answers, answers)).await;
         progress.finish();
+        if let LoadTarget::Gateway(gateway) = &target {
+            gateway.begin_drain();
+            gateway.drained().await;
+            database::tidy_up(gateway.database()).await;
+        }
         let report = report.map_err(explain)?;
         let faults = match &args.database {
             Some(url) => Some(verify_database(url).await?),
@@ -102,6 +107,26 @@ pub(super) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+async fn open_target(args: &LoadArgs) -> anyhow::Result<LoadTarget> {
+    if let (Some(url), Some(token)) = (&args.url, &args.token) {
+        let server = LoadServer::new(url, SecretString::from(token.as_str()));
+        let server = server.map_err(|error| CliError::new(Exit::Usage, format!("--url {url}: {error}")))?;
+        return Ok(LoadTarget::Server(server));
+    }
+    let url = args.database.as_ref().expect("one of --url and --database is required");
+    let database = database::open(url, Missing::Create).await?;
+    let workflows = WorkflowRegistry::open(database.clone(), Vec::new(), None).await?;
+    let defaults = GatewayOptions::default();
+    let window = args.connections as usize;
+    let options = GatewayOptions {
+        // The window is the bound; nothing in it is turned away.
+        commands_max: defaults.commands_max.max(window),
+        case_commands_max: defaults.case_commands_max.max(window),
+        ..defaults
+    };
+    Ok(LoadTarget::Gateway(CommandGateway::start(database, workflows, options).await?))
 }
 
 fn explain(error: LoadError) -> CliError {

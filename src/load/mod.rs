@@ -1,9 +1,10 @@
-//! Load on a running server: many commands, timed, counted and checked.
+//! Load on a running server, or on a gateway in this process: many commands, timed, counted and checked.
 //!
 //! Owns the words: what is sent ([`Mix`], [`LoadOptions`]) and what came of it ([`LoadReport`]). Each answer is checked: an
 //! applied command must be new, a repeat must get the bytes of the first answer. An error of the server is counted and no
 //! failure of the load. Fails with [`LoadError`] where the load can't begin.
 
+mod gateway;
 mod mix;
 mod post;
 mod server;
@@ -16,24 +17,35 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
+use crate::actor::CommandGateway;
+
 pub use mix::Mix;
 pub use server::{InvalidLoadTarget, LoadServer};
 pub use tally::LoadReport;
 
-use mix::Generator;
-use tally::Tally;
+use mix::{Generator, Planned};
+use tally::{LoadAnswer, Tally};
 use timetable::Timetable;
 
-/// How a server is loaded.
+/// What is loaded.
+#[derive(Clone)]
+pub enum LoadTarget {
+    /// A server, over HTTP.
+    Server(LoadServer),
+    /// A gateway in this process: what is left when HTTP is taken away.
+    Gateway(CommandGateway),
+}
+
+/// How it is loaded.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// What is sent.
     pub mix: Mix,
     /// Over how many cases, at least 1. They are opened anew for each run.
     pub cases: usize,
-    /// How many connections send at once, at least 1.
+    /// How many connections send at once, at least 1; in process, how many commands are in flight.
     pub connections: usize,
-    /// Lines in flight on each connection, as one NDJSON stream; `None`: one POST after another.
+    /// Lines in flight on each connection, as one NDJSON stream; `None`: one POST after another. In process it means nothing.
     pub stream_window: Option<usize>,
     /// Commands a second over all connections, each timed from when it should have been sent (open loop); `None`: each
     /// connection sends as soon as it has its answer (closed loop).
@@ -57,7 +69,6 @@ pub enum LoadError {
 
 /// What the connections share; all on one thread.
 struct Shared {
-    server: LoadServer,
     generator: Generator,
     timetable: Timetable,
     tally: Tally,
@@ -69,20 +80,26 @@ struct Shared {
 /// # Errors
 /// [`LoadError`].
 pub async fn load(
-    server: &LoadServer,
+    target: &LoadTarget,
     options: &LoadOptions,
     mut observe: impl FnMut(u64),
 ) -> Result<LoadReport, LoadError> {
     let generator = Generator::new(options.mix, options.cases.max(1));
-    prepare(server, &generator).await?;
+    match target {
+        LoadTarget::Server(server) => stream::prepare(server, &generator).await?,
+        LoadTarget::Gateway(gateway) => gateway::prepare(gateway, &generator).await?,
+    }
     let timetable = Timetable::new(Instant::now(), options.rate, options.warm_up, options.duration);
-    let shared = Rc::new(Shared { server: server.clone(), generator, timetable, tally: Tally::default() });
+    let shared = Rc::new(Shared { generator, timetable, tally: Tally::default() });
     let mut connections = JoinSet::new();
     for _ in 0..options.connections.max(1) {
         let shared = shared.clone();
-        match options.stream_window {
-            None => connections.spawn_local(post::run(shared)),
-            Some(window) => connections.spawn_local(stream::run(shared, window.max(1))),
+        match (target, options.stream_window) {
+            (LoadTarget::Gateway(gateway), _) => connections.spawn_local(gateway::run(shared, gateway.clone())),
+            (LoadTarget::Server(server), None) => connections.spawn_local(post::run(shared, server.clone())),
+            (LoadTarget::Server(server), Some(window)) => {
+                connections.spawn_local(stream::run(shared, server.clone(), window.max(1)))
+            }
         };
     }
     let mut tick = tokio::time::interval(Duration::from_millis(100));
@@ -98,26 +115,14 @@ pub async fn load(
     Ok(shared.tally.report(options.duration))
 }
 
-/// Opens every case, and sends the commands whose outcomes a mix repeats.
-async fn prepare(server: &LoadServer, generator: &Generator) -> Result<(), LoadError> {
-    let mut stream = stream::LineStream::open(server, stream::PREPARE_WINDOW).await.map_err(LoadError::Unreachable)?;
-    for planned in generator.opens().chain(generator.first_sendings()) {
-        if stream.is_full() {
-            settle_one(&mut stream, generator).await?;
+/// Takes the answer to a command of the preparation.
+fn note_prepared(generator: &Generator, planned: &Planned, answer: LoadAnswer) -> Result<(), LoadError> {
+    match answer {
+        LoadAnswer::Outcome { body, is_repeat: false } => {
+            generator.note_outcome(planned, body);
+            Ok(())
         }
-        stream.send(generator, planned, Instant::now()).await;
+        LoadAnswer::Outcome { .. } => Err(LoadError::Refused("a new command is answered as a repeat".into())),
+        LoadAnswer::Problem(code) => Err(LoadError::Refused(code)),
     }
-    while !stream.is_empty() {
-        settle_one(&mut stream, generator).await?;
-    }
-    Ok(())
-}
-
-async fn settle_one(stream: &mut stream::LineStream, generator: &Generator) -> Result<(), LoadError> {
-    let (planned, _, answer) = stream.answer().await.map_err(LoadError::Unreachable)?;
-    if !matches!(answer.status, 200 | 201) || answer.replayed {
-        return Err(LoadError::Refused(answer.code()));
-    }
-    generator.note_outcome(&planned, answer.body);
-    Ok(())
 }

@@ -12,6 +12,7 @@ use hyper::client::conn::http1::SendRequest;
 
 use super::Shared;
 use super::mix::Planned;
+use super::server::LoadServer;
 use super::tally::LoadAnswer;
 
 /// How long an answer may take: well above a command's own deadline.
@@ -22,14 +23,15 @@ pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 type Connection = SendRequest<Full<Bytes>>;
 
 /// Sends until the run is over.
-pub(super) async fn run(shared: Rc<Shared>) {
+pub(super) async fn run(shared: Rc<Shared>, server: LoadServer) {
     let mut connection: Option<Connection> = None;
     while let Some(due) = shared.timetable.next(Instant::now()) {
         if due > Instant::now() {
             tokio::time::sleep_until(due.into()).await;
         }
         let planned = shared.generator.next();
-        let exchanged = tokio::time::timeout(ANSWER_TIMEOUT, exchange(&shared, &mut connection, &planned)).await;
+        let exchanged =
+            tokio::time::timeout(ANSWER_TIMEOUT, exchange(&shared, &server, &mut connection, &planned)).await;
         match exchanged.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIMEOUT:?}"))) {
             Ok(answer) => shared.answered(&planned, due, &answer),
             Err(why) => {
@@ -43,17 +45,17 @@ pub(super) async fn run(shared: Rc<Shared>) {
 
 async fn exchange(
     shared: &Shared,
+    server: &LoadServer,
     connection: &mut Option<Connection>,
     planned: &Planned,
 ) -> Result<LoadAnswer, String> {
     let sender = match connection {
         Some(sender) => sender,
-        None => connection.insert(shared.server.connect().await?),
+        None => connection.insert(server.connect().await?),
     };
     let lost = |error: hyper::Error| format!("the connection was lost: {error}");
     let path = format!("/v1/cases/{}/{}", shared.generator.case_id(planned.case), planned.command);
-    let request = shared
-        .server
+    let request = server
         .post(&path)
         .header("content-type", "application/json")
         .header("idempotency-key", planned.operation_id.to_string())
@@ -64,5 +66,5 @@ async fn exchange(
     let replayed = response.headers().get("idempotent-replay").is_some_and(|value| value == "true");
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.map_err(lost)?.to_bytes();
-    Ok(LoadAnswer { status, replayed, body })
+    Ok(LoadAnswer::from_http(status, replayed, body))
 }

@@ -15,17 +15,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use super::Shared;
 use super::mix::{Generator, Planned};
 use super::post::RECONNECT_PAUSE;
 use super::server::LoadServer;
 use super::tally::LoadAnswer;
+use super::{LoadError, Shared, note_prepared};
 
 /// Lines in flight while the cases are made.
-pub(super) const PREPARE_WINDOW: usize = 256;
+const PREPARE_WINDOW: usize = 256;
 
 /// An open stream.
-pub(super) struct LineStream {
+struct LineStream {
     lines: mpsc::Sender<Bytes>,
     answers: Incoming,
     /// What came behind the last whole line.
@@ -36,7 +36,7 @@ pub(super) struct LineStream {
 
 impl LineStream {
     /// Opens a stream for at most so many lines at a time. The error is a sentence.
-    pub(super) async fn open(server: &LoadServer, window: usize) -> Result<Self, String> {
+    async fn open(server: &LoadServer, window: usize) -> Result<Self, String> {
         let (lines, mut receiver) = mpsc::channel::<Bytes>(window);
         let body = stream::poll_fn(move |context| {
             receiver.poll_recv(context).map(|line| line.map(|line| Ok::<_, Infallible>(Frame::data(line))))
@@ -48,22 +48,25 @@ impl LineStream {
         if !response.status().is_success() {
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            return Err(format!("the stream is refused: {}", LoadAnswer { status, replayed: false, body }.code()));
+            let LoadAnswer::Problem(code) = LoadAnswer::from_http(status, false, body) else {
+                return Err(format!("the stream is answered with status {status}"));
+            };
+            return Err(format!("the stream is refused: {code}"));
         }
         let (answers, rest, pending) = (response.into_body(), BytesMut::new(), VecDeque::new());
         Ok(Self { lines, answers, rest, pending, window })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.pending.len() >= self.window
     }
 
     /// Sends a line; what is wrong with the stream is told by [`Self::answer`].
-    pub(super) async fn send(&mut self, generator: &Generator, planned: Planned, due: Instant) {
+    async fn send(&mut self, generator: &Generator, planned: Planned, due: Instant) {
         let (case_id, id) = (generator.case_id(planned.case), planned.operation_id);
         let (command, members) = (planned.command, planned.body().trim_start_matches('{'));
         let comma = if members == "}" { "" } else { "," };
@@ -75,7 +78,7 @@ impl LineStream {
     }
 
     /// The next answer, with its command. Safe to drop before it is ready. The error is a sentence.
-    pub(super) async fn answer(&mut self) -> Result<(Planned, Instant, LoadAnswer), String> {
+    async fn answer(&mut self) -> Result<(Planned, Instant, LoadAnswer), String> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line = self.rest.split_to(end + 1).freeze();
@@ -105,14 +108,34 @@ fn understand(line: &Bytes) -> Result<LoadAnswer, String> {
     let answer: Answer<'_> =
         serde_json::from_slice(line).map_err(|error| format!("an answer can't be read: {error}"))?;
     let body = answer.outcome.or(answer.problem).map_or(Bytes::new(), |body| line.slice_ref(body.get().as_bytes()));
-    Ok(LoadAnswer { status: answer.status, replayed: answer.replayed, body })
+    Ok(LoadAnswer::from_http(answer.status, answer.replayed, body))
+}
+
+/// Opens every case, and sends the commands whose outcomes a mix repeats.
+pub(super) async fn prepare(server: &LoadServer, generator: &Generator) -> Result<(), LoadError> {
+    let mut stream = LineStream::open(server, PREPARE_WINDOW).await.map_err(LoadError::Unreachable)?;
+    for planned in generator.opens().chain(generator.first_sendings()) {
+        if stream.is_full() {
+            settle_one(&mut stream, generator).await?;
+        }
+        stream.send(generator, planned, Instant::now()).await;
+    }
+    while !stream.is_empty() {
+        settle_one(&mut stream, generator).await?;
+    }
+    Ok(())
+}
+
+async fn settle_one(stream: &mut LineStream, generator: &Generator) -> Result<(), LoadError> {
+    let (planned, _, answer) = stream.answer().await.map_err(LoadError::Unreachable)?;
+    note_prepared(generator, &planned, answer)
 }
 
 /// Sends until the run is over, and waits for the last answers.
-pub(super) async fn run(shared: Rc<Shared>, window: usize) {
+pub(super) async fn run(shared: Rc<Shared>, server: LoadServer, window: usize) {
     let mut due = shared.timetable.next(Instant::now());
     while due.is_some() {
-        let (commands, why) = match LineStream::open(&shared.server, window).await {
+        let (commands, why) = match LineStream::open(&server, window).await {
             Ok(mut stream) => match run_stream(&shared, &mut stream, &mut due).await {
                 Ok(()) => return,
                 Err(why) => (stream.pending.len(), why),
@@ -162,10 +185,10 @@ mod tests {
     fn the_bytes_of_an_outcome_are_those_of_the_answer() {
         let line =
             Bytes::from_static(b"{\"line\":1,\"status\":200,\"replayed\":true,\"outcome\":{\"b\":1, \"a\":2}}\n");
-        let answer = understand(&line).expect("an answer");
-        assert!(answer.replayed && answer.status == 200 && &answer.body[..] == b"{\"b\":1, \"a\":2}");
+        let body = Bytes::from_static(b"{\"b\":1, \"a\":2}");
+        assert_eq!(understand(&line), Ok(LoadAnswer::Outcome { body, is_repeat: true }));
         let line = Bytes::from_static(b"{\"line\":1,\"status\":503,\"problem\":{\"code\":\"overloaded\"}}\n");
-        assert_eq!(understand(&line).expect("an answer").code(), "overloaded");
+        assert_eq!(understand(&line), Ok(LoadAnswer::Problem("overloaded".into())));
         assert!(understand(&Bytes::from_static(b"<html>\n")).is_err());
     }
 }

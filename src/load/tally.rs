@@ -17,24 +17,27 @@ use crate::command_log::LatencyHistogram;
 /// So many wrong answers are told in words.
 const WRONG_LISTED_MAX: usize = 10;
 
-/// An answer of the server.
-#[derive(Debug)]
-pub(super) struct LoadAnswer {
-    pub(super) status: u16,
-    pub(super) replayed: bool,
-    /// An outcome, or a problem.
-    pub(super) body: Bytes,
+/// An answer to a command.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LoadAnswer {
+    /// The bytes of an outcome.
+    Outcome { body: Bytes, is_repeat: bool },
+    /// No outcome: the code of the problem.
+    Problem(String),
 }
 
 impl LoadAnswer {
-    /// The code of a problem; the status where there is none.
-    pub(super) fn code(&self) -> String {
+    /// What a server said. A problem that can't be read is known by its status.
+    pub(super) fn from_http(status: u16, is_repeat: bool, body: Bytes) -> Self {
         #[derive(Deserialize)]
         struct Problem {
             code: String,
         }
-        serde_json::from_slice::<Problem>(&self.body)
-            .map_or_else(|_| format!("status {}", self.status), |problem| problem.code)
+        if matches!(status, 200 | 201) {
+            return Self::Outcome { body, is_repeat };
+        }
+        let problem = serde_json::from_slice::<Problem>(&body);
+        Self::Problem(problem.map_or_else(|_| format!("status {status}"), |problem| problem.code))
     }
 }
 
@@ -101,18 +104,18 @@ impl Shared {
                 return;
             }
             if self.timetable.counts(now) {
-                match answer.status {
-                    200 if answer.replayed => report.replayed += 1,
-                    200 => report.applied += 1,
-                    _ => *report.errors.entry(answer.code()).or_default() += 1,
+                match answer {
+                    LoadAnswer::Outcome { is_repeat: true, .. } => report.replayed += 1,
+                    LoadAnswer::Outcome { is_repeat: false, .. } => report.applied += 1,
+                    LoadAnswer::Problem(code) => *report.errors.entry(code.clone()).or_default() += 1,
                 }
-                if answer.status == 200 {
+                if let LoadAnswer::Outcome { .. } = answer {
                     report.latency.record(now - due);
                 }
             }
         }
-        if answer.status == 200 && planned.expected.is_none() {
-            self.generator.note_outcome(planned, answer.body.clone());
+        if let (LoadAnswer::Outcome { body, .. }, None) = (answer, &planned.expected) {
+            self.generator.note_outcome(planned, body.clone());
         }
     }
 
@@ -130,16 +133,14 @@ fn wrong(planned: &Planned, answer: &LoadAnswer) -> Option<String> {
     struct Outcome {
         operation_id: uuid::Uuid,
     }
-    if answer.status != 200 {
-        return None;
-    }
+    let LoadAnswer::Outcome { body, is_repeat } = answer else { return None };
     let id = planned.operation_id;
-    match (&planned.expected, answer.replayed) {
-        (Some(expected), true) if *expected == answer.body => None,
+    match (&planned.expected, is_repeat) {
+        (Some(expected), true) if expected == body => None,
         (Some(_), true) => Some(format!("the repeat of {id} got other bytes than the first answer")),
         (Some(_), false) => Some(format!("the repeat of {id} was applied again")),
         (None, true) => Some(format!("the new command {id} was answered as a repeat")),
-        (None, false) => match serde_json::from_slice::<Outcome>(&answer.body) {
+        (None, false) => match serde_json::from_slice::<Outcome>(body) {
             Ok(outcome) if outcome.operation_id == id => None,
             Ok(outcome) => Some(format!("the command {id} got the outcome of {}", outcome.operation_id)),
             Err(error) => Some(format!("the outcome of {id} can't be read: {error}")),
@@ -156,7 +157,7 @@ mod tests {
         let id = uuid::Uuid::from_u128(62);
         let planned = |expected| Planned { case: 0, command: "note", operation_id: id, expected };
         let outcome = |id: u128| Bytes::from(format!(r#"{{"operation_id":"{}"}}"#, uuid::Uuid::from_u128(id)));
-        let answer = |status, replayed, body| LoadAnswer { status, replayed, body };
+        let answer = LoadAnswer::from_http;
         for (planned, answer, is_wrong) in [
             (planned(None), answer(200, false, outcome(62)), false),
             (planned(None), answer(200, false, outcome(63)), true),

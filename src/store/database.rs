@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use super::postgres::PostgresStore;
 use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
 
-/// Threads of the database runtime. They wait for the network most of the time.
-const RUNTIME_THREADS: usize = 2;
+/// One thread of the database runtime serves two cores: it moves bytes and waits. With more, each commit's answer wakes one
+/// thread only to be handed to another.
+const CORES_PER_THREAD: usize = 2;
 
 /// Where the database is.
 #[derive(Clone)]
@@ -91,8 +93,9 @@ impl DatabaseRuntime {
     /// # Errors
     /// [`StoreError::Unavailable`] when the system gives no threads.
     pub fn start() -> Result<Arc<Self>, StoreError> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(RUNTIME_THREADS)
+            .worker_threads((cores / CORES_PER_THREAD).max(1))
             .thread_name("casework-database")
             .enable_all()
             .build()

@@ -1,4 +1,4 @@
-//! `casework load` against a running server: every mix, both ways of sending, both loops; and a server that lies.
+//! `casework load` against a running server and in process: every mix, all ways of sending, both loops; and a server that lies.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -45,6 +45,29 @@ on_both_databases! {
         let applied = report["applied"].as_u64().unwrap();
         assert!((150..=201).contains(&applied), "{report}");
         assert_eq!(report["faults"], Value::Null);
+    }
+}
+
+on_both_databases! {
+    async fn a_load_in_process_commits_on_the_database(database: &TestDatabase) {
+        for mix in ["spread", "hot", "replay", "storm"] {
+            let common = ["load", "--json", "--database", database.url(), "--warm-up", "0.2", "--duration", "1"];
+            let report = summary(casework(common.iter().chain(&["--mix", mix, "--cases", "50", "--connections", "128"])));
+            let count = |member: &str| report[member].as_u64().unwrap();
+            assert_eq!((count("applied") > 0, count("wrong"), count("faults")), (mix != "replay", 0, 0), "{report}");
+            assert!(mix != "replay" || count("replayed") > 0, "{report}");
+            assert_eq!(report["errors"], serde_json::json!({}), "{report}");
+        }
+    }
+}
+
+#[test]
+fn a_load_needs_something_to_load() {
+    for (options, hint) in
+        [(&["load"][..], "--url"), (&["load", "--database", "sqlite:x.db", "--stream", "4"], "--url")]
+    {
+        let refused = casework(options).expect_code(2);
+        assert!(refused.stderr.contains(hint), "{}", refused.stderr);
     }
 }
 
