@@ -3,6 +3,7 @@
 //! Owns the addresses of the case actors. Which case is in memory, which has an actor and what must leave is decided by the
 //! [`CaseTable`]; this is its thin driver. Never decides, never waits.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub(super) struct ShardContext {
     address: Addr<CaseShard>,
     reads: mpsc::UnboundedSender<ReadRequest>,
     commits: mpsc::Sender<QueueEvent>,
+    /// Decided, and not handed to the commit queue yet.
+    decided: RefCell<Vec<(Chain, Duration)>>,
 }
 
 impl ShardContext {
@@ -52,13 +55,24 @@ impl ShardContext {
         }
     }
 
-    /// Hands a chain to the commit queue. The channel has room for as many chains as commands may be admitted.
+    /// Hands a chain to the commit queue, with those that other cases decide while this one's message is on its way: they
+    /// wake the committer once, and its first batch is not a single chain.
     pub(super) fn commit(&self, chain: Chain, deadline: Duration) {
-        if let Err(unsent) = self.commits.try_send(QueueEvent::Enqueued(chain, deadline)) {
+        let mut decided = self.decided.borrow_mut();
+        if decided.is_empty() {
+            self.address.do_send(HandOver);
+        }
+        decided.push((chain, deadline));
+    }
+
+    /// The channel has room for as many messages as commands may be admitted.
+    fn hand_over(&self) {
+        if let Err(unsent) = self.commits.try_send(QueueEvent::Enqueued(self.decided.take())) {
             let (mpsc::error::TrySendError::Full(event) | mpsc::error::TrySendError::Closed(event)) = unsent;
-            if let QueueEvent::Enqueued(chain, _) = event {
-                error!(case.id = %chain.case_id, "a chain could not be handed to the commit queue");
-                self.address.do_send(BatchSettled(vec![(chain.case_id, Verdict::Failed)]));
+            if let QueueEvent::Enqueued(chains) = event {
+                error!(chains = chains.len(), "chains could not be handed to the commit queue");
+                let failed = chains.into_iter().map(|(chain, _)| (chain.case_id, Verdict::Failed));
+                self.address.do_send(BatchSettled(failed.collect()));
             }
         }
     }
@@ -89,7 +103,7 @@ impl CaseShard {
         };
         let cache = OperationCache::new(options.outcomes_bytes_max / options.shards, DETAILS_PER_CASE_MAX);
         let table = CaseTable::new(limits, ShardMemory::new(cache));
-        let context = ShardContext { options, epoch, address, reads, commits };
+        let context = ShardContext { options, epoch, address, reads, commits, decided: RefCell::default() };
         Self { context: Rc::new(context), table, actors: HashMap::new() }
     }
 
@@ -149,6 +163,19 @@ impl Handler<SubmitCommand> for CaseShard {
         let mut effects = Vec::new();
         self.table.arrive(envelope, &mut effects);
         self.perform(effects);
+    }
+}
+
+/// What was decided goes to the commit queue.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct HandOver;
+
+impl Handler<HandOver> for CaseShard {
+    type Result = ();
+
+    fn handle(&mut self, HandOver: HandOver, _: &mut Self::Context) {
+        self.context.hand_over();
     }
 }
 

@@ -97,7 +97,7 @@ impl CommitQueue {
     /// Takes an event at a time (monotonic) and appends what has to be done.
     pub fn step(&mut self, event: QueueEvent, now: Duration, effects: &mut Vec<QueueEffect>) {
         match event {
-            QueueEvent::Enqueued(chain, deadline) => self.enqueued(chain, deadline, effects),
+            QueueEvent::Enqueued(chains) => self.enqueued(chains, effects),
             QueueEvent::Answered(connection, answer) => self.answered(connection, answer, now, effects),
             QueueEvent::FenceHeld(connection) => self.fence_held(connection, effects),
             QueueEvent::FenceFailed(connection) => self.fence_failed(connection, now, effects),
@@ -129,12 +129,16 @@ impl CommitQueue {
         }
     }
 
-    fn enqueued(&mut self, chain: Chain, deadline: Duration, effects: &mut Vec<QueueEffect>) {
-        if self.stages.iter().all(Stage::is_away) {
-            // The database is away. Nothing of this chain was sent, so the answer is clear.
-            return effects.push(QueueEffect::Settle(chain.case_id, Verdict::Failed));
+    fn enqueued(&mut self, chains: Vec<(Chain, Duration)>, effects: &mut Vec<QueueEffect>) {
+        let is_away = self.stages.iter().all(Stage::is_away);
+        for (chain, deadline) in chains {
+            if is_away {
+                // The database is away. Nothing of this chain was sent, so the answer is clear.
+                effects.push(QueueEffect::Settle(chain.case_id, Verdict::Failed));
+            } else {
+                self.waiting.push_back(Queued { chain, deadline, locked_tries: 0, not_before: Duration::ZERO });
+            }
         }
-        self.waiting.push_back(Queued { chain, deadline, locked_tries: 0, not_before: Duration::ZERO });
     }
 
     fn answered(

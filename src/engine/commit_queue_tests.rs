@@ -33,7 +33,7 @@ impl Bench {
     }
 
     fn enqueue(&mut self, n: usize) {
-        self.event(QueueEvent::Enqueued(chain(n), Duration::from_secs(30)));
+        self.event(QueueEvent::Enqueued(vec![(chain(n), Duration::from_secs(30))]));
     }
 
     fn settled(&mut self, answers: &[ChainAnswer]) {

@@ -56,8 +56,9 @@ impl Default for QueueLimits {
 /// What happens to a queue.
 #[derive(Debug)]
 pub enum QueueEvent {
-    /// A case hands a chain over; others may hold the case up until the deadline (monotonic).
-    Enqueued(Chain, Duration),
+    /// Cases hand their chains over, together, so that they go out together; others may hold a case up until its deadline
+    /// (monotonic).
+    Enqueued(Vec<(Chain, Duration)>),
     /// The batch in flight on this connection was answered.
     Answered(usize, Result<BatchAnswer, CommitFault>),
     /// The fence of this connection holds.

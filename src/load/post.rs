@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::SendRequest;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 
 use super::Shared;
 use super::mix::Planned;
@@ -19,6 +20,9 @@ use super::tally::LoadAnswer;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a connection was lost or refused.
 pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENT_REPLAY: HeaderName = HeaderName::from_static("idempotent-replay");
 
 type Connection = SendRequest<Full<Bytes>>;
 
@@ -57,13 +61,13 @@ async fn exchange(
     let path = format!("/v1/cases/{}/{}", shared.generator.case_id(planned.case), planned.command);
     let request = server
         .post(&path)
-        .header("content-type", "application/json")
-        .header("idempotency-key", planned.operation_id.to_string())
+        .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+        .header(IDEMPOTENCY_KEY, planned.operation_id.to_string())
         .body(Full::new(Bytes::from_static(planned.body().as_bytes())))
         .expect("the path and the headers are made of letters and digits");
     sender.ready().await.map_err(lost)?;
     let response = sender.send_request(request).await.map_err(lost)?;
-    let replayed = response.headers().get("idempotent-replay").is_some_and(|value| value == "true");
+    let replayed = response.headers().get(&IDEMPOTENT_REPLAY).is_some_and(|value| value == "true");
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.map_err(lost)?.to_bytes();
     Ok(LoadAnswer::from_http(status, replayed, body))

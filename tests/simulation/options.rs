@@ -114,7 +114,7 @@ pub const BUGS: &[(&str, Bug, u64)] = &[
     ("no-compare-and-swap", Bug::Store(StoreBug::NoCompareAndSwap), 20),
     ("unclear-without-fence", Bug::Engine(PlantedBug::UnclearWithoutFence), 500),
     ("forgotten-while-unclear", Bug::Engine(PlantedBug::ForgottenWhileUnclear), 20),
-    ("chain-cut", Bug::Engine(PlantedBug::ChainCut), 20),
+    ("chain-cut", Bug::Engine(PlantedBug::ChainCut), 100),
     ("busy-case-evicted", Bug::Engine(PlantedBug::BusyCaseEvicted), 20),
     ("torn-load", Bug::Store(StoreBug::TornLoad), 100),
     ("tombstone-elsewhere", Bug::Store(StoreBug::TombstoneElsewhere), 50),

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use casework::domain::{CaseId, Timestamp};
 use casework::engine::{
-    CaseAction, CaseCell, CaseEvent, CaseLimits, CaseTable, CommitFault, CommitQueue, Envelope, Now, OperationCache,
-    QueueEffect, QueueEvent, QueueLimits, ReadFound, ReadKind, ShardMemory, TableEffect, TableLimits, Verdict,
+    CaseAction, CaseCell, CaseEvent, CaseLimits, CaseTable, Chain, CommitFault, CommitQueue, Envelope, Now,
+    OperationCache, QueueEffect, QueueEvent, QueueLimits, ReadFound, ReadKind, ShardMemory, TableEffect, TableLimits,
+    Verdict,
 };
 
 use super::network::Slot;
@@ -152,6 +153,15 @@ impl World {
         self.after(turn, Event::Queue(node, incarnation));
     }
 
+    /// A chain goes to the queue alone, or with those that were decided just before it.
+    fn hand_over(&mut self, node: usize, incarnation: u32, chain: Chain, deadline: Duration) {
+        let joins = self.chance(0.5);
+        match self.processes[node].events.back_mut() {
+            Some(QueueEvent::Enqueued(chains)) if joins => chains.push((chain, deadline)),
+            _ => self.tell_queue(node, incarnation, QueueEvent::Enqueued(vec![(chain, deadline)])),
+        }
+    }
+
     pub fn run_shard(&mut self, node: usize, incarnation: u32) {
         let now = self.machine_now();
         let Some(process) = self.alive(node, incarnation) else { return };
@@ -207,7 +217,7 @@ impl World {
                         self.count("version-check");
                     }
                     *self.decided.entry((node, case_id.clone())).or_default() += 1;
-                    self.tell_queue(node, incarnation, QueueEvent::Enqueued(chain, deadline));
+                    self.hand_over(node, incarnation, chain, deadline);
                 }
             }
         }
