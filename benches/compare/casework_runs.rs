@@ -9,6 +9,7 @@ use super::figures::{Cost, Figure};
 use super::machine::{CpuSeconds, ended_children_cpu, postgres_cpu, process_cpu};
 use super::options::Options;
 use super::support::cli::casework;
+use super::support::postgres::PostgresDatabase;
 use super::support::postgres_server::PrivateServer;
 use super::support::server::{ServerOptions, ServerProcess};
 use super::support::token::issue_token;
@@ -121,17 +122,29 @@ pub fn on_postgres(
     options: &Options,
 ) -> Figure {
     let database = server.database();
+    let figure = on_database(server, &database, load, contender, round, options);
+    casework(["verify", "--database", database.url()]).expect_success();
+    figure
+}
+
+/// One run on a database of the server, which is not verified.
+pub fn on_database(
+    server: &PrivateServer,
+    database: &PostgresDatabase,
+    load: Load,
+    contender: &'static str,
+    round: usize,
+    options: &Options,
+) -> Figure {
     let serving = Serving::start(database.url(), &[]);
     server.sql("CHECKPOINT");
     let meter = Meter::start(server, Some(serving.server.pid()));
-    // Verifying comes after the meter: it reads everything, and is no part of the cost.
     let report = load.run(serving.server.url(), &serving.token, None, options);
     let reading = meter.read();
     let mut figure = load.figure(contender, round, &report);
     let commands = database.sql("SELECT count(*) FROM operations")[0][0].parse().unwrap();
     // Repeats leave no row, so they can't be counted that way.
     figure.cost = (load.mix != "replay").then(|| reading.cost(commands));
-    casework(["verify", "--database", database.url()]).expect_success();
     figure
 }
 

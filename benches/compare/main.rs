@@ -6,7 +6,7 @@
 //! Whatever goes wrong, an answer, a transaction, a fault in a database, ends the run.
 //!
 //! Reading order: `contenders` (who, and against whom), `pgbench`, `peer_bare` and `peer_sqlite` over `peer_http` (the
-//! peers), `casework_runs` (Casework), `figures` and `table` (what is made of it), `sweeps` and `plots` (curves), `long`.
+//! peers), `casework_runs` (Casework), `figures` and `table` (what is made of it), `costs`, `sweeps` and `plots` (curves), `long`.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at the first surprise")]
 #![allow(unused_macros, reason = "the shared test tools serve the tests as well")]
@@ -18,6 +18,7 @@ mod support;
 
 mod casework_runs;
 mod contenders;
+mod costs;
 mod figures;
 mod in_process;
 mod long;
@@ -55,7 +56,7 @@ fn main() {
         std::process::exit(2);
     });
     if options.only.iter().any(|name| name == "list") {
-        let rows = ROWS.iter().map(|row| row.name).chain([in_process::NAME]).chain(long::NAMES);
+        let rows = ROWS.iter().map(|row| row.name).chain([in_process::NAME, costs::NAME]).chain(long::NAMES);
         return rows.for_each(|name| println!("{name}"));
     }
     compare(&options);
@@ -69,6 +70,7 @@ struct Measured<'a> {
     seconds: u32,
     warm_up_seconds: f64,
     figures: Vec<Figure>,
+    stored: Vec<costs::Stored>,
     memory: Vec<MemorySample>,
     sweeps: Option<Sweeps>,
 }
@@ -77,10 +79,10 @@ fn compare(options: &Options) {
     let server = PrivateServer::start();
     let machine = Machine::read(&server);
     eprintln!("{}", machine.describe());
-    let mut figures: Vec<Figure> = Vec::new();
+    let (mut figures, mut stored) = (Vec::new(), Vec::new());
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        run_round(&server, options, round, &mut figures);
+        run_round(&server, options, round, &mut figures, &mut stored);
     }
     let peer = pgbench::Peer::prepare(&server);
     let ground = Ground { server: &server, peer: &peer, options, round: 1 };
@@ -92,13 +94,14 @@ fn compare(options: &Options) {
     let sweeps = options.plots.is_some().then(|| Sweeps::measure(&ground, note));
     println!("{}\n", machine.describe());
     table::print(&figures, options);
+    costs::print(&figures, &stored);
     long::print_growth(&figures);
     long::print_memory(&memory);
     if options.smoke {
         check_smoke(&figures, options);
     }
     let (rounds, seconds, warm_up_seconds) = (options.rounds, options.seconds, options.warm_up_seconds());
-    let measured = Measured { machine: &machine, rounds, seconds, warm_up_seconds, figures, memory, sweeps };
+    let measured = Measured { machine: &machine, rounds, seconds, warm_up_seconds, figures, stored, memory, sweeps };
     write(&measured, options);
 }
 
@@ -119,7 +122,13 @@ fn write(measured: &Measured<'_>, options: &Options) {
 }
 
 /// Every contender that a wanted row names, once, the peer first.
-fn run_round(server: &PrivateServer, options: &Options, round: usize, figures: &mut Vec<Figure>) {
+fn run_round(
+    server: &PrivateServer,
+    options: &Options,
+    round: usize,
+    figures: &mut Vec<Figure>,
+    stored: &mut Vec<costs::Stored>,
+) {
     // Fresh in each round: what earlier rounds left must not slow the peer down.
     let peer = pgbench::Peer::prepare(server);
     let ground = Ground { server, peer: &peer, options, round };
@@ -135,6 +144,11 @@ fn run_round(server: &PrivateServer, options: &Options, round: usize, figures: &
                 figures.push(figure);
             }
         }
+    }
+    if options.wants(costs::NAME) {
+        let (of_schemas, sizes) = costs::measure(&ground, note);
+        figures.extend(of_schemas);
+        stored.extend(sizes);
     }
     if options.wants(in_process::NAME) {
         for figure in in_process::measure(server, options, round) {
