@@ -86,7 +86,7 @@ struct Bench {
 impl Bench {
     fn new(case_id: &CaseId, state: CaseState, known: Vec<KnownOperation>) -> Self {
         let mut cache = OperationCache::new(1 << 20, 4_096);
-        let machine = CaseMachine::loaded(case_id.clone(), CaseLimits::default(), &mut cache, state, Some(known));
+        let machine = CaseMachine::loaded(case_id.clone(), CaseLimits::default(), &mut cache, state, Some(known), 0);
         Self { machine, cache, effects: Vec::new() }
     }
 

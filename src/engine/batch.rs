@@ -9,8 +9,8 @@ use crate::domain::Version;
 /// What a commit's failure means (DESIGN section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitFault {
-    /// Nothing was written; the same transaction may succeed (40001, 40P01, SQLITE_BUSY).
-    Retry,
+    /// Nothing was written; the same transaction may succeed.
+    Retry(RetryCause),
     /// Nothing was written; an operation id (or case) was there already. Halve the batch, then reload.
     Duplicate,
     /// Nothing was written; a version was there already although the compare-and-swap held: an invariant is broken.
@@ -23,6 +23,17 @@ pub enum CommitFault {
     Failed,
     /// It may be written or not, now or later: fence, then read.
     Unclear,
+}
+
+/// Why the same transaction is run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryCause {
+    /// The database could not put it in an order with others (40001).
+    Serialization,
+    /// It was chosen to end a deadlock (40P01).
+    Deadlock,
+    /// Somebody else holds what all commits need: the file (SQLITE_BUSY), or the writer's own row.
+    Busy,
 }
 
 /// How a batch treats a case that another transaction holds.

@@ -106,12 +106,15 @@ pub struct CaseCell<T> {
     pub(super) last_used: Cell<Duration>,
     /// The read that the machine waits for.
     pub(super) read: Cell<u64>,
+    /// About its bytes, when it lost its driver.
+    pub(super) passive_bytes: Cell<usize>,
 }
 
 impl<T> CaseCell<T> {
     pub(super) fn new(case_id: CaseId, memory: Rc<ShardMemory>, machine: CaseMachine<T>) -> Rc<Self> {
         let (machine, queued, last_used) = (RefCell::new(machine), Cell::new(0), Cell::new(Duration::ZERO));
-        Rc::new(Self { case_id, memory, machine, queued, last_used, read: Cell::new(0) })
+        let (read, passive_bytes) = (Cell::new(0), Cell::new(0));
+        Rc::new(Self { case_id, memory, machine, queued, last_used, read, passive_bytes })
     }
 
     /// The case.
@@ -122,6 +125,11 @@ impl<T> CaseCell<T> {
     /// Whether nothing is under way: then its driver may go, and the case may leave memory.
     pub fn is_idle(&self) -> bool {
         self.queued.get() == 0 && self.machine.borrow().is_idle()
+    }
+
+    /// About how many bytes of memory the case takes, without its cached operations.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.machine.borrow().bytes()
     }
 
     /// Whether memory holds a case worth keeping.

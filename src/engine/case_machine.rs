@@ -12,7 +12,7 @@ use std::collections::{HashSet, VecDeque};
 use super::answer::{Answer, Lane, Trouble};
 use super::case_events::{CaseEffect, CaseEvent, CaseLimits, Envelope, Now};
 use super::flight::{Decided, Draft, Flight};
-use super::operation_cache::{Known, OperationCache};
+use super::operation_cache::{Known, OperationCache, ReplaySource};
 use super::planted_bugs::{PlantedBug, planted};
 use super::waiting::{LookUp, Waiting, answer_known, reply};
 use crate::domain::{CaseId, CaseState, InvalidCommand, KnownOperation, OperationId, Rejection, decide};
@@ -49,6 +49,8 @@ pub struct CaseMachine<T> {
     arrivals: u64,
     /// Arrivals before this one came before the read that found no case.
     absent_for: u64,
+    /// So many of the next commands came before the read that brought the case.
+    read_for: usize,
     /// So many commands are decided alone, to find the one whose value can't be stored.
     alone: usize,
 }
@@ -57,7 +59,7 @@ impl<T> CaseMachine<T> {
     /// A case of which nothing is known.
     pub fn new(case_id: CaseId, limits: CaseLimits) -> Self {
         let (stage, waiting) = (Stage::Unknown, VecDeque::new());
-        Self { case_id, limits, stage, memory: None, waiting, arrivals: 0, absent_for: 0, alone: 0 }
+        Self { case_id, limits, stage, memory: None, waiting, arrivals: 0, absent_for: 0, read_for: 0, alone: 0 }
     }
 
     /// A case that is taken not to exist, without a read: an `open` is on its way, and the compare-and-swap on version 0
@@ -67,16 +69,17 @@ impl<T> CaseMachine<T> {
         Self { stage: Stage::Ready, memory: Some(CaseState::Absent), ..Self::new(case_id, limits) }
     }
 
-    /// A case that was read before its first command came here.
+    /// A case that was read, on behalf of the next `read_for` commands, before the first of them came here.
     pub fn loaded(
         case_id: CaseId,
         limits: CaseLimits,
         cache: &mut OperationCache,
         state: CaseState,
         operations: Option<Vec<KnownOperation>>,
+        read_for: usize,
     ) -> Self {
         cache.replace(&case_id, operations);
-        Self { stage: Stage::Ready, memory: Some(state), ..Self::new(case_id, limits) }
+        Self { stage: Stage::Ready, memory: Some(state), read_for, ..Self::new(case_id, limits) }
     }
 
     /// Whether nothing waits, is in flight or unclear: only then it may leave memory.
@@ -87,6 +90,18 @@ impl<T> CaseMachine<T> {
     /// Whether memory holds a case worth keeping.
     pub fn holds_case(&self) -> bool {
         self.memory.as_ref().is_some_and(|state| state.case().is_some())
+    }
+
+    /// About how many bytes of memory it takes, without what the operation cache holds of it.
+    pub fn bytes(&self) -> usize {
+        let case = self.memory.as_ref().and_then(CaseState::case);
+        let of_case = case.map_or(0, |case| {
+            let assignees: usize = case.assignees.iter().map(|who| who.as_str().len() + 48).sum();
+            case.data.len() + case.status.as_str().len() + assignees
+        });
+        let waiting =
+            self.waiting.iter().map(|waiting| size_of_val(waiting) + waiting.envelope.command.request().len());
+        size_of::<Self>() + self.case_id.as_str().len() + of_case + waiting.sum::<usize>()
     }
 
     /// Whether a command under this id waits or is in flight.
@@ -125,6 +140,8 @@ impl<T> CaseMachine<T> {
 
     fn submitted(&mut self, envelope: Envelope<T>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
         let is_unclear = matches!(self.stage, Stage::Unclear { .. });
+        let is_read_for = self.read_for > 0;
+        self.read_for = self.read_for.saturating_sub(1);
         if envelope.lane.as_ref().is_some_and(Lane::is_broken) {
             return reply(envelope, Answer::Unsettled(Trouble::Unavailable), effects);
         }
@@ -142,7 +159,11 @@ impl<T> CaseMachine<T> {
             && !self.is_judged_unseen(&envelope)
         {
             let answer = answer_known(known, &envelope.command);
-            if !is_unclear || matches!(answer, Answer::Replayed(_)) {
+            let is_replay = matches!(answer, Answer::Replayed(_));
+            if !is_unclear || is_replay {
+                if is_replay {
+                    cache.count_replay(if is_read_for { ReplaySource::Database } else { ReplaySource::Memory });
+                }
                 return reply(envelope, answer, effects);
             }
         }
@@ -153,6 +174,15 @@ impl<T> CaseMachine<T> {
         if self.waiting.len() >= self.limits.waiting_max && envelope.lane.is_none() {
             return reply(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
         }
+        // A line that only waits for those before it may be known already; another command is not, or was answered above.
+        let id = envelope.command.operation_id();
+        let source = if is_read_for {
+            ReplaySource::Database
+        } else if envelope.lane.is_some() && matches!(cache.find(&self.case_id, id), Known::Recorded(_)) {
+            ReplaySource::Memory
+        } else {
+            ReplaySource::InFlight
+        };
         let arrival = self.arrivals;
         self.arrivals += 1;
         self.waiting.push_back(Waiting {
@@ -160,6 +190,7 @@ impl<T> CaseMachine<T> {
             envelope,
             attempts: 0,
             lookup: LookUp::Needed,
+            source,
             is_unstorable: false,
         });
     }
@@ -175,6 +206,7 @@ impl<T> CaseMachine<T> {
         }
         self.memory = Some(state);
         self.stage = Stage::Ready;
+        self.waiting.iter_mut().for_each(|waiting| waiting.source = ReplaySource::Database);
     }
 
     fn looked_up(&mut self, found: Vec<KnownOperation>, cache: &mut OperationCache, effects: &mut Vec<CaseEffect<T>>) {
@@ -185,11 +217,13 @@ impl<T> CaseMachine<T> {
         }
         let recorded: HashSet<OperationId> = found.iter().map(|operation| operation.operation_id).collect();
         for waiting in &mut self.waiting {
-            waiting.lookup = match waiting.lookup {
-                LookUp::Asked if !recorded.contains(&waiting.envelope.command.operation_id()) => LookUp::Absent,
-                LookUp::Asked => LookUp::Needed,
-                other => other,
-            };
+            if waiting.lookup == LookUp::Asked {
+                let is_recorded = recorded.contains(&waiting.envelope.command.operation_id());
+                (waiting.lookup, waiting.source) = match is_recorded {
+                    true => (LookUp::Needed, ReplaySource::Database),
+                    false => (LookUp::Absent, ReplaySource::InFlight),
+                };
+            }
         }
         for operation in found {
             cache.insert(&self.case_id, operation);
@@ -252,7 +286,8 @@ impl<T> CaseMachine<T> {
                 // In flight under this id, equal or not: it waits and is looked up when the chain is settled, and the lines
                 // behind it with it.
                 deferred_lanes.extend(lane.filter(|_| !is_behind_deferred).cloned());
-                deferred.push_back(waiting);
+                let source = if accepted.contains(&id) { ReplaySource::InFlight } else { waiting.source };
+                deferred.push_back(Waiting { source, ..waiting });
                 continue;
             }
             if let Some(answer) = self.answer_now(&waiting, now, cache) {
@@ -261,6 +296,9 @@ impl<T> CaseMachine<T> {
                 if lane.is_some() && is_final && !draft.is_empty() {
                     draft.hold(waiting, answer);
                 } else {
+                    if matches!(answer, Answer::Replayed(_)) {
+                        cache.count_replay(waiting.source);
+                    }
                     reply(waiting.envelope, answer, effects);
                 }
                 continue;

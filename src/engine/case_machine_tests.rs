@@ -74,7 +74,8 @@ impl Bench {
     /// Case 62 in review at revision 5, version 9, with no operations in memory but all ids known.
     fn ready() -> Self {
         let mut cache = OperationCache::new(1 << 20, 100);
-        let machine = CaseMachine::loaded(case_id(), CaseLimits::default(), &mut cache, in_review(5, 9), Some(vec![]));
+        let machine =
+            CaseMachine::loaded(case_id(), CaseLimits::default(), &mut cache, in_review(5, 9), Some(vec![]), 0);
         Self { machine, cache, effects: Vec::new(), seconds: 0 }
     }
 

@@ -15,7 +15,7 @@ use super::answer::{Answer, Lane, Trouble};
 use super::case_cell::{CaseCell, ReadFound, ReadKind, ReadOrder, ShardMemory};
 use super::case_events::{CaseEvent, CaseLimits, Envelope, Verdict};
 use super::case_machine::CaseMachine;
-use super::operation_cache::Known;
+use super::operation_cache::{Known, ReplayCounts, ReplaySource};
 use super::planted_bugs::{PlantedBug, planted};
 use super::waiting::answer_known;
 use crate::domain::{CaseId, CaseState, Command, CommandKind, Edit, KnownOperation, OperationId, Rejection};
@@ -52,6 +52,23 @@ pub enum TableEffect<T> {
     Retire(CaseId),
 }
 
+/// What a shard's memory holds, and what it was good for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Cases with a driver at work.
+    pub live_cases: usize,
+    /// Cases without a driver, those that are being read for the first time among them.
+    pub passive_cases: usize,
+    /// About the bytes of the live ones, as of the last sweep.
+    pub live_bytes: usize,
+    /// About the bytes of the passive ones.
+    pub passive_bytes: usize,
+    /// About the bytes of the operations and outcomes that are kept of all cases.
+    pub operation_bytes: usize,
+    /// Repeats that got their outcome since the last time of asking.
+    pub replays: ReplayCounts,
+}
+
 /// What a case id has in memory.
 #[derive(Debug)]
 enum Entry<T> {
@@ -69,17 +86,33 @@ pub struct CaseTable<T> {
     cases: LruCache<CaseId, Entry<T>>,
     /// Cases with a driver at work.
     live: HashSet<CaseId>,
+    live_bytes: usize,
+    passive_bytes: usize,
 }
 
 impl<T> CaseTable<T> {
     /// An empty table.
     pub fn new(limits: TableLimits, memory: Rc<ShardMemory>) -> Self {
-        Self { limits, memory, cases: LruCache::unbounded(), live: HashSet::new() }
+        let (cases, live) = (LruCache::unbounded(), HashSet::new());
+        Self { limits, memory, cases, live, live_bytes: 0, passive_bytes: 0 }
     }
 
     /// How many cases are in memory.
     pub fn case_count(&self) -> usize {
         self.cases.len()
+    }
+
+    /// What is in memory now.
+    pub fn take_stats(&mut self) -> TableStats {
+        let mut cache = self.memory.cache.borrow_mut();
+        TableStats {
+            live_cases: self.live.len(),
+            passive_cases: self.cases.len() - self.live.len(),
+            live_bytes: self.live_bytes,
+            passive_bytes: self.passive_bytes,
+            operation_bytes: cache.bytes(),
+            replays: cache.take_replays(),
+        }
     }
 
     /// A command comes in.
@@ -112,6 +145,9 @@ impl<T> CaseTable<T> {
             Known::Absent | Known::AskDatabase => None,
         };
         if let Some(answer) = answer {
+            if matches!(answer, Answer::Replayed(_)) {
+                self.memory.cache.borrow_mut().count_replay(ReplaySource::Memory);
+            }
             return turn_away(envelope, answer, effects);
         }
         // A line of a stream is never overloaded: it may pass the cap, by no more cases than commands are admitted, and the
@@ -153,7 +189,9 @@ impl<T> CaseTable<T> {
     fn deliver(&mut self, case_id: &CaseId, event: CaseEvent<T>, effects: &mut Vec<TableEffect<T>>) {
         let Some(Entry::Kept(cell)) = self.cases.get_mut(case_id) else { return };
         cell.deliver();
-        self.live.insert(case_id.clone());
+        if self.live.insert(case_id.clone()) {
+            self.passive_bytes -= cell.passive_bytes.take();
+        }
         effects.push(TableEffect::Deliver(cell.clone(), event));
     }
 
@@ -167,6 +205,8 @@ impl<T> CaseTable<T> {
                 self.memory.cache.borrow_mut().mark_incomplete(&case_id);
                 if self.live.remove(&case_id) {
                     effects.push(TableEffect::Retire(case_id));
+                } else if let Entry::Kept(cell) = &entry {
+                    self.passive_bytes -= cell.passive_bytes.take();
                 }
                 continue;
             }
@@ -181,17 +221,24 @@ impl<T> CaseTable<T> {
 
     /// Retires idle drivers, and lets cases go that turned out not to exist. To be called now and then.
     pub fn sweep(&mut self, now: Duration, effects: &mut Vec<TableEffect<T>>) {
-        let Self { live, cases, memory, limits } = self;
+        let Self { live, cases, memory, limits, live_bytes, passive_bytes } = self;
+        *live_bytes = 0;
         live.retain(|case_id| {
             let Some(Entry::Kept(cell)) = cases.peek_mut(case_id) else { return false };
+            let bytes = cell.bytes();
             if !cell.is_idle() {
+                *live_bytes += bytes;
                 return true;
             }
             let holds_case = cell.holds_case();
             if holds_case && cell.last_used.get() + limits.idle_after > now {
+                *live_bytes += bytes;
                 return true;
             }
-            if !holds_case {
+            if holds_case {
+                cell.passive_bytes.set(bytes);
+                *passive_bytes += bytes;
+            } else {
                 memory.cache.borrow_mut().forget(case_id);
                 cases.pop(case_id);
             }
@@ -231,7 +278,14 @@ impl<T> CaseTable<T> {
         match found {
             Ok((state @ CaseState::Present(_), operations)) => {
                 let mut cache = self.memory.cache.borrow_mut();
-                let machine = CaseMachine::loaded(case_id.clone(), self.limits.case, &mut cache, state, operations);
+                let machine = CaseMachine::loaded(
+                    case_id.clone(),
+                    self.limits.case,
+                    &mut cache,
+                    state,
+                    operations,
+                    waiting.len(),
+                );
                 drop(cache);
                 self.cases.put(case_id.clone(), Entry::Arriving { waiting, asked, read: 0 });
                 self.keep(case_id.clone(), machine, effects);

@@ -16,6 +16,9 @@ use super::queue_events::{QueueEffect, QueueEvent, QueueLimits};
 use crate::domain::CaseId;
 
 mod patience;
+mod waits;
+
+pub use waits::QueueWaits;
 
 #[derive(Debug, Clone)]
 struct Queued {
@@ -23,6 +26,9 @@ struct Queued {
     deadline: Duration,
     locked_tries: u32,
     not_before: Duration,
+    enqueued_at: Duration,
+    /// When it was first found held by another transaction.
+    locked_since: Option<Duration>,
 }
 
 /// What a connection is at.
@@ -71,6 +77,7 @@ pub struct CommitQueue {
     patient: HashMap<CaseId, Queued>,
     /// Drawn from by the jitter; a plain linear congruence, so that a run can be repeated.
     jitter: u64,
+    waits: QueueWaits,
 }
 
 impl CommitQueue {
@@ -83,6 +90,7 @@ impl CommitQueue {
             halves: VecDeque::new(),
             patient: HashMap::new(),
             jitter: seed,
+            waits: QueueWaits::default(),
         }
     }
 
@@ -96,8 +104,9 @@ impl CommitQueue {
 
     /// Takes an event at a time (monotonic) and appends what has to be done.
     pub fn step(&mut self, event: QueueEvent, now: Duration, effects: &mut Vec<QueueEffect>) {
+        self.waits.clear();
         match event {
-            QueueEvent::Enqueued(chains) => self.enqueued(chains, effects),
+            QueueEvent::Enqueued(chains) => self.enqueued(chains, now, effects),
             QueueEvent::Answered(connection, answer) => self.answered(connection, answer, now, effects),
             QueueEvent::FenceHeld(connection) => self.fence_held(connection, effects),
             QueueEvent::FenceFailed(connection) => self.fence_failed(connection, now, effects),
@@ -129,14 +138,15 @@ impl CommitQueue {
         }
     }
 
-    fn enqueued(&mut self, chains: Vec<(Chain, Duration)>, effects: &mut Vec<QueueEffect>) {
+    fn enqueued(&mut self, chains: Vec<(Chain, Duration)>, now: Duration, effects: &mut Vec<QueueEffect>) {
         let is_away = self.stages.iter().all(Stage::is_away);
         for (chain, deadline) in chains {
             if is_away {
                 // The database is away. Nothing of this chain was sent, so the answer is clear.
                 effects.push(QueueEffect::Settle(chain.case_id, Verdict::Failed));
             } else {
-                self.waiting.push_back(Queued { chain, deadline, locked_tries: 0, not_before: Duration::ZERO });
+                let (locked_tries, not_before, enqueued_at, locked_since) = (0, Duration::ZERO, now, None);
+                self.waiting.push_back(Queued { chain, deadline, locked_tries, not_before, enqueued_at, locked_since });
             }
         }
     }
@@ -168,7 +178,7 @@ impl CommitQueue {
                 self.stages[connection] = Stage::Fencing { unclear, told: false };
                 effects.push(QueueEffect::Fence(connection));
             }
-            Err(CommitFault::Retry | CommitFault::Locked) => self.pause(connection, batch, retries, now, effects),
+            Err(CommitFault::Retry(_) | CommitFault::Locked) => self.pause(connection, batch, retries, now, effects),
             Err(CommitFault::Failed) => settle_batch(batch, Verdict::Failed, effects),
             Err(fault @ (CommitFault::Duplicate | CommitFault::BrokenInvariant | CommitFault::Data)) => {
                 self.halve(batch, fault, effects);
@@ -195,12 +205,14 @@ impl CommitQueue {
                 if planted(PlantedBug::TwoChainsInFlight) {
                     effects.push(QueueEffect::Settle(queued.chain.case_id.clone(), Verdict::Missed));
                 }
+                queued.locked_since.get_or_insert(now);
                 queued.locked_tries += 1;
                 queued.not_before = now + self.jittered(self.limits.retry_pause, queued.locked_tries);
                 self.waiting.push_back(queued);
                 return;
             }
         };
+        self.waits.unlocked(&queued, now);
         effects.push(QueueEffect::Settle(queued.chain.case_id, verdict));
     }
 
@@ -344,6 +356,7 @@ impl CommitQueue {
                 left.push_back(queued);
                 break;
             }
+            self.waits.sent(&queued, now);
             batch.push(queued);
         }
         left.append(&mut self.waiting);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::Version;
+use crate::engine::RetryCause;
 
 struct Bench {
     queue: CommitQueue,
@@ -170,13 +171,13 @@ fn a_deadlock_runs_the_whole_batch_again_a_bounded_number_of_times() {
     bench.settled(&[Held]);
     bench.seen();
     for _ in 0..bench.queue.limits.retries_max {
-        bench.fault(CommitFault::Retry);
+        bench.fault(CommitFault::Retry(RetryCause::Serialization));
         assert_eq!(bench.seen(), ["wake"]);
         bench.millis += 1_000;
         bench.event(QueueEvent::Woken);
         assert_eq!(bench.seen(), ["commit 001,002"]);
     }
-    bench.fault(CommitFault::Retry);
+    bench.fault(CommitFault::Retry(RetryCause::Serialization));
     assert_eq!(bench.seen(), ["001 Contention", "002 Contention"]);
 }
 
@@ -191,7 +192,7 @@ fn a_deadlock_is_not_retried_past_the_deadline() {
     bench.settled(&[Held]);
     bench.seen();
     bench.millis = 31_000;
-    bench.fault(CommitFault::Retry);
+    bench.fault(CommitFault::Retry(RetryCause::Serialization));
     assert_eq!(bench.seen(), ["001 Contention", "wake"]);
     bench.millis = 32_000;
     bench.event(QueueEvent::Woken);
@@ -253,7 +254,7 @@ fn a_pause_outlives_a_wake_up_that_was_meant_for_something_else() {
     bench.settled(&[Locked]);
     bench.enqueue(2);
     assert_eq!(bench.seen(), ["commit 001", "wake", "commit 002"]);
-    bench.fault(CommitFault::Retry);
+    bench.fault(CommitFault::Retry(RetryCause::Serialization));
     assert_eq!(bench.seen(), ["wake"]);
     // The driver was asked twice and wakes once, for the locked chain: too early for the pause.
     bench.event(QueueEvent::Woken);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::answer::{Answer, Receipt};
 use super::case_events::{CaseEffect, CaseLimits};
 use super::chain::{AssignmentChange, Chain, Step};
+use super::operation_cache::OperationCache;
 use super::waiting::{Waiting, reply};
 use crate::domain::decide::Effect;
 use crate::domain::{
@@ -73,6 +74,13 @@ impl<T> Flight<T> {
 }
 
 impl<T> Member<T> {
+    /// It is about to be answered; if it is a repeat, it counts as one.
+    pub(super) fn count_replay(&self, cache: &mut OperationCache) {
+        if let Self::Answered(waiting, Answer::Replayed(_)) = self {
+            cache.count_replay(waiting.source);
+        }
+    }
+
     /// Its chain is committed: answers as it was decided; `keep` gets the operation.
     pub(super) fn answer_held(self, effects: &mut Vec<CaseEffect<T>>, keep: impl FnOnce(KnownOperation)) {
         match self {

@@ -19,14 +19,14 @@ mod queue_events;
 mod waiting;
 
 pub use answer::{Answer, Lane, Receipt, Trouble};
-pub use batch::{BatchAnswer, ChainAnswer, CommitFault, LockMode};
+pub use batch::{BatchAnswer, ChainAnswer, CommitFault, LockMode, RetryCause};
 pub use case_cell::{CaseAction, CaseCell, ReadFound, ReadKind, ReadOrder, ShardMemory};
 pub use case_events::{CaseEffect, CaseEvent, CaseLimits, Envelope, Now, Verdict};
 pub use case_machine::CaseMachine;
-pub use case_table::{CaseTable, TableEffect, TableLimits};
+pub use case_table::{CaseTable, TableEffect, TableLimits, TableStats};
 pub use chain::{AssignmentChange, Chain, Step};
-pub use commit_queue::CommitQueue;
-pub use operation_cache::{Known, OperationCache};
+pub use commit_queue::{CommitQueue, QueueWaits};
+pub use operation_cache::{Known, OperationCache, ReplayCounts, ReplaySource};
 #[cfg(feature = "planted-bugs")]
 pub use planted_bugs::{PlantedBug, plant};
 pub use queue_events::{QueueEffect, QueueEvent, QueueLimits};

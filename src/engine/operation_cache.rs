@@ -23,6 +23,28 @@ pub enum Known<'a> {
     AskDatabase,
 }
 
+/// Where the outcome was found that a repeat got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplaySource {
+    /// In memory, when the repeat came.
+    Memory,
+    /// In the database, by a read that the repeat waited for.
+    Database,
+    /// In a chain that was not settled when the repeat came, and is now.
+    InFlight,
+}
+
+/// How many repeats got their outcome from where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReplayCounts {
+    /// [`ReplaySource::Memory`].
+    pub memory: u64,
+    /// [`ReplaySource::Database`].
+    pub database: u64,
+    /// [`ReplaySource::InFlight`].
+    pub in_flight: u64,
+}
+
 /// The operations of many cases; the cases used least recently go first.
 #[derive(Debug)]
 pub struct OperationCache {
@@ -30,6 +52,7 @@ pub struct OperationCache {
     bytes: usize,
     bytes_max: usize,
     details_per_case_max: usize,
+    replays: ReplayCounts,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +69,8 @@ struct CaseOperations {
 impl OperationCache {
     /// An empty cache: at most `bytes_max` bytes, and details of at most `details_per_case_max` operations a case.
     pub fn new(bytes_max: usize, details_per_case_max: usize) -> Self {
-        Self { cases: LruCache::unbounded(), bytes: 0, bytes_max, details_per_case_max: details_per_case_max.max(1) }
+        let (cases, details_per_case_max) = (LruCache::unbounded(), details_per_case_max.max(1));
+        Self { cases, bytes: 0, bytes_max, details_per_case_max, replays: ReplayCounts::default() }
     }
 
     /// Of how many operations of one case the details are kept at most; at least one.
@@ -93,6 +117,20 @@ impl OperationCache {
         if let Some(case) = self.cases.pop(case_id) {
             self.bytes -= case.bytes;
         }
+    }
+
+    /// A repeat got its outcome.
+    pub fn count_replay(&mut self, source: ReplaySource) {
+        match source {
+            ReplaySource::Memory => self.replays.memory += 1,
+            ReplaySource::Database => self.replays.database += 1,
+            ReplaySource::InFlight => self.replays.in_flight += 1,
+        }
+    }
+
+    /// How many repeats got theirs since this was asked last.
+    pub fn take_replays(&mut self) -> ReplayCounts {
+        std::mem::take(&mut self.replays)
     }
 
     /// About how many bytes it holds.

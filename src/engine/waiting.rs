@@ -5,6 +5,7 @@
 
 use super::answer::{Answer, Receipt};
 use super::case_events::{CaseEffect, Envelope};
+use super::operation_cache::ReplaySource;
 use super::planted_bugs::{PlantedBug, planted};
 use crate::domain::{Command, KnownOperation, decide};
 
@@ -17,6 +18,8 @@ pub(super) struct Waiting<T> {
     pub(super) attempts: u32,
     /// What the database said of its id.
     pub(super) lookup: LookUp,
+    /// Where its outcome comes from, should it turn out to be a repeat.
+    pub(super) source: ReplaySource,
     /// The database can't store a value of it.
     pub(super) is_unstorable: bool,
 }

@@ -7,7 +7,7 @@
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use tokio_postgres::error::{DbError, Severity};
 
-use super::{CommitError, CommitFault, StoreError};
+use super::{CommitError, CommitFault, RetryCause, StoreError};
 
 /// The primary key of `operations`: an operation id that is there already.
 const OPERATION_ID_KEY: &str = "operations_pkey";
@@ -45,7 +45,8 @@ pub(super) fn postgres_commit_error(error: &tokio_postgres::Error) -> CommitErro
 /// The meaning of a SQLSTATE that came with severity ERROR.
 fn postgres_fault(sqlstate: &str, constraint: Option<&str>) -> CommitFault {
     match (sqlstate, &sqlstate[..2]) {
-        ("40001" | "40P01", _) => CommitFault::Retry,
+        ("40001", _) => CommitFault::Retry(RetryCause::Serialization),
+        ("40P01", _) => CommitFault::Retry(RetryCause::Deadlock),
         ("23505", _) => match constraint {
             Some(OPERATION_ID_KEY | CASE_KEY) => CommitFault::Duplicate,
             // A version key (or one that nobody knows): reloading never heals it.
@@ -186,7 +187,7 @@ pub(super) fn sqlite_statement_fault(error: &DieselError, is_duplicate: bool, ve
         return CommitFault::BrokenInvariant;
     }
     match error {
-        _ if sqlite_is_busy(error) => CommitFault::Retry,
+        _ if sqlite_is_busy(error) => CommitFault::Retry(RetryCause::Busy),
         DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => CommitFault::BrokenInvariant,
         DieselError::DatabaseError(
             DatabaseErrorKind::CheckViolation
@@ -206,8 +207,8 @@ mod tests {
     #[test]
     fn sqlstates_mean_what_the_table_says() {
         for (code, constraint, fault) in [
-            ("40001", None, CommitFault::Retry),
-            ("40P01", None, CommitFault::Retry),
+            ("40001", None, CommitFault::Retry(RetryCause::Serialization)),
+            ("40P01", None, CommitFault::Retry(RetryCause::Deadlock)),
             ("23505", Some("operations_pkey"), CommitFault::Duplicate),
             ("23505", Some("operations_case_id_version_key"), CommitFault::BrokenInvariant),
             ("23505", Some("outbox_pkey"), CommitFault::BrokenInvariant),

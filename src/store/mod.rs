@@ -15,7 +15,7 @@ use crate::domain::{
     ActorId, CaseId, KnownOperation, Operation, OperationId, Revision, Status, Timestamp, Version, WorkflowName,
 };
 use crate::engine::Chain;
-pub use crate::engine::{BatchAnswer, ChainAnswer, CommitFault, LockMode};
+pub use crate::engine::{BatchAnswer, ChainAnswer, CommitFault, LockMode, RetryCause};
 
 mod database;
 mod errors;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use casework::domain::{CaseId, CaseState, Operation};
 use casework::engine::{
-    BatchAnswer, Chain, CommitFault, PlantedBug, QueueEvent, ReadFound, ReadKind, ReadOrder, Trouble,
+    BatchAnswer, Chain, CommitFault, PlantedBug, QueueEvent, ReadFound, ReadKind, ReadOrder, RetryCause, Trouble,
 };
 
 use super::options::{Kind, StoreBug};
@@ -117,7 +117,7 @@ impl World {
         let delay = self.message();
         let refusals = [
             (Kind::CommitFailed, CommitFault::Failed),
-            (Kind::CommitRetry, CommitFault::Retry),
+            (Kind::CommitRetry, CommitFault::Retry(RetryCause::Serialization)),
             (Kind::CommitDuplicate, CommitFault::Duplicate),
             (Kind::CommitLost, CommitFault::Unclear),
         ];
@@ -261,7 +261,7 @@ impl World {
         }
         match slot {
             Slot::Main(number) => {
-                self.processes[node].is_rerun[number] = answer == Err(CommitFault::Retry);
+                self.processes[node].is_rerun[number] = matches!(answer, Err(CommitFault::Retry(_)));
                 self.tell_queue(node, incarnation, QueueEvent::Answered(number, answer));
             }
             Slot::Patient(case_id) => {

@@ -64,6 +64,7 @@ impl<T> CaseMachine<T> {
         }
         self.alone = self.alone.saturating_sub(flight.members.len());
         for member in flight.members {
+            member.count_replay(cache);
             member.answer_held(effects, |operation| cache.insert(&self.case_id, operation));
         }
         self.memory = Some(flight.after);
@@ -141,7 +142,10 @@ impl<T> CaseMachine<T> {
                 Member::Answered(waiting, _) if planted(PlantedBug::RejectionDecidedAgain) => {
                     rejected_again.push(waiting);
                 }
-                member => member.answer_held(effects, |_| {}),
+                member => {
+                    member.count_replay(cache);
+                    member.answer_held(effects, |_| {});
+                }
             }
         }
         self.put_back(rejected_again.into_iter(), Trouble::Unavailable, effects);

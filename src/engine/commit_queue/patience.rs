@@ -23,7 +23,7 @@ impl CommitQueue {
                 Some(ChainAnswer::Missed { .. }) => Verdict::Missed,
                 Some(ChainAnswer::Locked) | None => return self.patient_again(case_id, now, effects),
             },
-            Err(CommitFault::Locked | CommitFault::Retry) => return self.patient_again(case_id, now, effects),
+            Err(CommitFault::Locked | CommitFault::Retry(_)) => return self.patient_again(case_id, now, effects),
             Ok(BatchAnswer::Fenced) | Err(CommitFault::Unclear) => {
                 return effects.push(QueueEffect::Settle(case_id, Verdict::Unclear));
             }
@@ -32,7 +32,9 @@ impl CommitQueue {
             Err(CommitFault::BrokenInvariant) => Verdict::Broken,
             Err(CommitFault::Data) => Verdict::BadData,
         };
-        self.patient.remove(&case_id);
+        if let Some(queued) = self.patient.remove(&case_id) {
+            self.waits.unlocked(&queued, now);
+        }
         effects.push(QueueEffect::Settle(case_id, verdict));
     }
 

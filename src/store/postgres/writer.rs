@@ -15,7 +15,7 @@ use super::connect::{Connector, RawConnection};
 use super::fence::{raise, writer_connection_name};
 use crate::engine::Chain;
 use crate::store::errors::{postgres_commit_error, postgres_session_is_stale, postgres_store_error};
-use crate::store::{BatchAnswer, ChainAnswer, CommitError, CommitFault, LockMode, StoreError, Writer};
+use crate::store::{BatchAnswer, ChainAnswer, CommitError, CommitFault, LockMode, RetryCause, StoreError, Writer};
 
 /// How long a batch may take beside waiting for locks; after that its answer counts as lost.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -122,7 +122,7 @@ impl PostgresWriter {
         let answer = self.send(&others, LockMode::Skip).await.map_err(|mut error| {
             // The fence itself is in the way: soon the epoch is another one, and the answer clear.
             if error.fault == CommitFault::Locked {
-                error.fault = CommitFault::Retry;
+                error.fault = CommitFault::Retry(RetryCause::Busy);
             }
             error
         })?;

@@ -15,7 +15,7 @@ use super::worker::Slot;
 use crate::domain::{Operation, Version};
 use crate::engine::{Chain, Step};
 use crate::store::errors::{describe, sqlite_is_busy, sqlite_statement_fault};
-use crate::store::{BatchAnswer, ChainAnswer, CommitError, CommitFault, LockMode};
+use crate::store::{BatchAnswer, ChainAnswer, CommitError, CommitFault, LockMode, RetryCause};
 
 /// Commits a batch on the writer's thread. See [`Writer::commit`](crate::store::Writer::commit).
 pub(super) fn commit(slot: &mut Slot, batch: &[Chain], lock: LockMode) -> Result<BatchAnswer, CommitError> {
@@ -56,7 +56,7 @@ fn begin(connection: &mut SqliteConnection, batch: &[Chain], lock: LockMode) -> 
         }
     };
     begun.map_err(|error| {
-        let fault = if sqlite_is_busy(&error) { CommitFault::Retry } else { CommitFault::Failed };
+        let fault = if sqlite_is_busy(&error) { CommitFault::Retry(RetryCause::Busy) } else { CommitFault::Failed };
         failed(fault, describe(&error))
     })
 }

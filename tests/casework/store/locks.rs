@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use casework::engine::{ChainAnswer, CommitFault, LockMode};
+use casework::engine::{ChainAnswer, CommitFault, LockMode, RetryCause};
 
 use super::fixture::{Fixture, assert_books_balance, note, open, version_check};
 use crate::support::database::{TestDatabase, block_on};
@@ -84,7 +84,7 @@ fn a_foreign_writer_holds_up_every_batch_on_sqlite() {
         let mut person = database.session();
         person.run("BEGIN IMMEDIATE; UPDATE cases SET status = 'denied' WHERE case_id = '63'").unwrap();
         let refused = fixture.writer.commit(&[note("62", 1)], BRIEFLY).await.unwrap_err();
-        assert_eq!(refused.fault, CommitFault::Retry, "{refused}");
+        assert_eq!(refused.fault, CommitFault::Retry(RetryCause::Busy), "{refused}");
         // What only reads goes on, on what is committed.
         assert_eq!(fixture.commit(&[version_check("63", 1)]).await, [ChainAnswer::Held]);
         person.run("COMMIT").unwrap();
