@@ -10,7 +10,7 @@ use actix::{Actor, Addr, Context, Handler, Message};
 use super::shard::ShardContext;
 use super::ticket::Ticket;
 use crate::domain::OperationId;
-use crate::engine::{CaseAction, CaseCell, CaseEvent};
+use crate::engine::{Answer, CaseAction, CaseCell, CaseEvent, Trouble};
 
 /// The actor.
 pub(super) struct CaseActor {
@@ -44,7 +44,12 @@ impl Handler<HandleEvent> for CaseActor {
     fn handle(&mut self, HandleEvent(event): HandleEvent, _: &mut Self::Context) {
         for action in self.cell.handle(event, self.context.now()) {
             match action {
-                CaseAction::Reply(ticket, answer) => ticket.answer(answer),
+                CaseAction::Reply(ticket, answer) => {
+                    if answer == Answer::Unsettled(Trouble::Overloaded) {
+                        self.context.note_refusal(ticket.arrived());
+                    }
+                    ticket.answer(answer);
+                }
                 CaseAction::Read(order) => self.context.read(order),
                 CaseAction::Commit(chain, deadline) => self.context.commit(chain, deadline),
             }

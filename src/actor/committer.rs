@@ -4,6 +4,7 @@
 //! way: it runs in a task of its own, which brings the connection back. Runs on the database runtime; ends when its shard is
 //! gone and nothing is in flight.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::Addr;
@@ -13,6 +14,7 @@ use tracing::{info, warn};
 use super::shard::{BatchSettled, CaseShard};
 use crate::domain::CaseId;
 use crate::engine::{BatchAnswer, Chain, CommitFault, CommitQueue, LockMode, QueueEffect, QueueEvent, QueueLimits};
+use crate::metrics::Metrics;
 use crate::store::{Database, StoreError, Writer};
 
 /// How long a waiting connection waits for a lock in one statement.
@@ -40,6 +42,7 @@ pub(super) struct CommitterParts {
     pub(super) epoch: Instant,
     pub(super) shard: Addr<CaseShard>,
     pub(super) events: mpsc::Receiver<QueueEvent>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 struct Committer {
@@ -53,11 +56,12 @@ struct Committer {
     patient_writers: Vec<Connection>,
     returns: mpsc::UnboundedSender<Return>,
     wake_at: Option<Duration>,
+    metrics: Arc<Metrics>,
 }
 
 /// Starts a committer.
 pub(super) fn start(parts: CommitterParts) {
-    let CommitterParts { database, writers, node, epoch, shard, mut events } = parts;
+    let CommitterParts { database, writers, node, epoch, shard, mut events, metrics } = parts;
     // Bounded by the connections: each task sends a return, and news at most once a fence.
     let (returns, mut returned) = mpsc::unbounded_channel();
     let runner = database.clone();
@@ -72,6 +76,7 @@ pub(super) fn start(parts: CommitterParts) {
         patient_writers: Vec::new(),
         returns,
         wake_at: None,
+        metrics,
     };
     runner.spawn(async move {
         let mut is_open = true;
@@ -107,6 +112,7 @@ impl Committer {
     fn handle(&mut self, event: QueueEvent) {
         let mut effects = Vec::new();
         self.queue.step(event, self.epoch.elapsed(), &mut effects);
+        self.metrics.commits.waited(self.queue.waits());
         let mut settled = Vec::new();
         for effect in effects {
             match effect {
@@ -131,8 +137,11 @@ impl Committer {
 
     fn commit(&mut self, connection: usize, batch: Vec<Chain>) {
         let (mut writer, returns) = (self.take_writer(connection), self.returns.clone());
+        let metrics = self.metrics.clone();
         tokio::spawn(async move {
+            let sent = Instant::now();
             let answer = commit(&mut writer, &batch, LockMode::Skip).await;
+            metrics.commits.answered(&batch, sent.elapsed(), &answer);
             // The receiver is gone only when the process ends.
             let _ended = returns.send(Return::Batch(connection, writer, QueueEvent::Answered(connection, answer)));
         });
@@ -152,6 +161,7 @@ impl Committer {
     fn commit_patiently(&mut self, chain: Chain, wait: Duration) {
         let (kept, returns) = (self.patient_writers.pop(), self.returns.clone());
         let (store, node) = (self.database.store().clone(), self.node.clone());
+        let metrics = self.metrics.clone();
         tokio::spawn(async move {
             let case_id = chain.case_id.clone();
             info!(case.id = %case_id, "a case is held by another transaction; waiting for it apart from the others");
@@ -163,6 +173,7 @@ impl Committer {
                 Ok(mut writer) => {
                     let lock = LockMode::Wait(wait.min(LOCK_WAIT_MAX));
                     let answer = commit(&mut writer, &[chain], lock).await;
+                    metrics.commits.count(1, &answer);
                     let is_unclear = matches!(answer, Err(CommitFault::Unclear) | Ok(BatchAnswer::Fenced));
                     let mut event = QueueEvent::PatientAnswered(case_id.clone(), answer);
                     if is_unclear {

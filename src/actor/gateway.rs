@@ -20,11 +20,12 @@ use tracing::warn;
 
 use super::committer::{self, CommitterParts};
 use super::reader;
-use super::shard::{CaseShard, IsPending, SubmitCommand};
+use super::shard::{CaseShard, IsPending, SubmitCommand, TakeStats};
 use super::ticket::{Ticket, turn_away};
 use super::workflows::WorkflowRegistry;
 use crate::domain::{CaseId, Command, OperationId, Timestamp, Workflow, WorkflowName};
 use crate::engine::{Answer, Envelope, Lane, Trouble};
+use crate::metrics::{CommandTimer, Metrics, Refusal};
 use crate::store::{Database, DatabaseKind, StoreError};
 
 /// The bounds of a gateway. Every queue behind it is bounded by them.
@@ -104,6 +105,7 @@ struct Inner {
     shards: Vec<(Arbiter, Addr<CaseShard>)>,
     admission: Arc<Semaphore>,
     is_draining: AtomicBool,
+    metrics: Arc<Metrics>,
 }
 
 impl Drop for Inner {
@@ -132,6 +134,7 @@ impl CommandGateway {
         let node = options.node.clone();
         database.call(move |store| async move { store.writers_fence(&node).await }).await?;
         let epoch = Instant::now();
+        let metrics = Arc::new(Metrics::new());
         let reads = reader::start(database.clone(), workflows.clone());
         let mut shards = Vec::new();
         for _ in 0..options.shards {
@@ -142,31 +145,32 @@ impl CommandGateway {
             }
             let (commits, events) = mpsc::channel(options.commands_max.max(1));
             let arbiter = Arbiter::new();
-            let (shard_options, shard_reads) = (options.clone(), reads.clone());
+            let (shard_options, shard_reads, shard_metrics) = (options.clone(), reads.clone(), metrics.clone());
             let (ready, is_ready) = oneshot::channel();
             let shard = CaseShard::start_in_arbiter(&arbiter.handle(), move |context| {
-                let shard = CaseShard::new(context, shard_options, epoch, shard_reads, commits);
+                let shard = CaseShard::new(context, shard_options, epoch, shard_reads, commits, shard_metrics);
                 let _nobody_waits = ready.send(());
                 shard
             });
             // Before that its mailbox is as small as actix makes one.
             is_ready.await.expect("the arbiter was just started and runs the shard's first line");
-            let (database, node) = (database.clone(), options.node.clone());
-            committer::start(CommitterParts { database, writers, node, epoch, shard: shard.clone(), events });
+            let (database, node, shard_actor) = (database.clone(), options.node.clone(), shard.clone());
+            let metrics = metrics.clone();
+            committer::start(CommitterParts { database, writers, node, epoch, shard: shard_actor, events, metrics });
             shards.push((arbiter, shard));
         }
         let admission = Arc::new(Semaphore::new(options.commands_max));
         let is_draining = AtomicBool::new(false);
-        Ok(Self(Arc::new(Inner { database, workflows, options, epoch, shards, admission, is_draining })))
+        Ok(Self(Arc::new(Inner { database, workflows, options, epoch, shards, admission, is_draining, metrics })))
     }
 
     /// Sends a command to its case. A full queue answers `overloaded` at once.
     pub fn submit(&self, submission: Submission) -> PendingAnswer {
         if self.is_draining() {
-            return Self::refuse(submission, Trouble::Draining);
+            return self.refuse(submission, Trouble::Draining);
         }
         let Ok(admitted) = self.0.admission.clone().try_acquire_owned() else {
-            return Self::refuse(submission, Trouble::Overloaded);
+            return self.refuse(submission, Trouble::Overloaded);
         };
         let workflow = match submission.command.named_workflow() {
             None => Some(self.0.workflows.default_workflow().clone()),
@@ -188,7 +192,7 @@ impl CommandGateway {
             None => Some(self.0.workflows.default_workflow().clone()),
             Some(name) => match self.find_workflow(name).await {
                 Ok(workflow) => workflow,
-                Err(trouble) => return Self::refuse(submission, trouble),
+                Err(trouble) => return self.refuse(submission, trouble),
             },
         };
         match self.0.admission.clone().acquire_owned().await {
@@ -197,12 +201,18 @@ impl CommandGateway {
                 self.route(envelope);
                 answer
             }
-            _ => Self::refuse(submission, Trouble::Draining),
+            _ => self.refuse(submission, Trouble::Draining),
         }
     }
 
-    fn refuse(submission: Submission, trouble: Trouble) -> PendingAnswer {
-        let (ticket, receiver) = Ticket::new(None);
+    /// Answers what is not admitted.
+    fn refuse(&self, submission: Submission, trouble: Trouble) -> PendingAnswer {
+        match trouble {
+            Trouble::Overloaded => self.metrics().admission.refused(Refusal::CommandsMax, 1),
+            Trouble::Draining => self.metrics().admission.refused(Refusal::Draining, 1),
+            Trouble::Contention | Trouble::Unavailable | Trouble::Internal => {}
+        }
+        let (ticket, receiver) = Ticket::new(self.timer(&submission.command, Instant::now()), None);
         let answer = Answer::Unsettled(trouble);
         if let Some(lane) = &submission.lane {
             lane.note(&answer);
@@ -211,15 +221,20 @@ impl CommandGateway {
         PendingAnswer(receiver)
     }
 
+    fn timer(&self, command: &Command, arrived: Instant) -> CommandTimer {
+        self.metrics().commands.start(command, arrived, |name| self.0.workflows.has_action(name))
+    }
+
     fn admit(
         &self,
         submission: Submission,
         admitted: OwnedSemaphorePermit,
         workflow: Option<Arc<Workflow>>,
     ) -> (Envelope<Ticket>, PendingAnswer) {
-        let (ticket, receiver) = Ticket::new(Some(admitted));
+        let arrived = Instant::now();
         let Submission { command, recorded_at, lane } = submission;
-        let deadline = self.0.epoch.elapsed() + self.0.options.deadline;
+        let (ticket, receiver) = Ticket::new(self.timer(&command, arrived), Some(admitted));
+        let deadline = (arrived - self.0.epoch) + self.0.options.deadline;
         (Envelope { command, workflow, recorded_at, deadline, lane, ticket }, PendingAnswer(receiver))
     }
 
@@ -250,6 +265,7 @@ impl CommandGateway {
         let shard = self.shard(envelope.command.case_id());
         if let Err(refused) = shard.try_send(SubmitCommand(envelope)) {
             let (SendError::Full(SubmitCommand(envelope)) | SendError::Closed(SubmitCommand(envelope))) = refused;
+            self.metrics().admission.refused(Refusal::CommandsMax, 1);
             turn_away(envelope, Answer::Unsettled(Trouble::Overloaded));
         }
     }
@@ -281,6 +297,26 @@ impl CommandGateway {
     pub async fn drained(&self) {
         let all = u32::try_from(self.0.options.commands_max).unwrap_or(u32::MAX);
         let _all_answered = self.0.admission.acquire_many(all).await;
+    }
+
+    /// What this process measures of itself.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// All metrics as of now, in Prometheus' text format. A shard that has ended shows nothing.
+    pub async fn metrics_text(&self) -> String {
+        let mut stats = Vec::new();
+        for (_, shard) in &self.0.shards {
+            stats.extend(shard.send(TakeStats).await.ok());
+        }
+        let metrics = self.metrics();
+        metrics.memory.show(&stats);
+        // While draining, permits are collected from those that are free.
+        if !self.is_draining() {
+            metrics.admission.show_admitted(self.0.options.commands_max - self.0.admission.available_permits());
+        }
+        metrics.text()
     }
 
     /// The workflows of this process.

@@ -6,10 +6,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::dev::SendError;
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, ResponseFuture};
 use tokio::sync::mpsc;
 use tracing::error;
 
@@ -21,8 +22,9 @@ use crate::clock;
 use crate::domain::{CaseId, OperationId};
 use crate::engine::{
     Answer, CaseCell, CaseEvent, CaseLimits, CaseTable, Chain, Envelope, Now, OperationCache, QueueEvent, ReadOrder,
-    ShardMemory, TableEffect, TableLimits, Trouble, Verdict,
+    ShardMemory, TableEffect, TableLimits, TableStats, Trouble, Verdict,
 };
+use crate::metrics::{Metrics, Refusal};
 
 /// How often idle actors are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -40,11 +42,19 @@ pub(super) struct ShardContext {
     commits: mpsc::Sender<QueueEvent>,
     /// Decided, and not handed to the commit queue yet.
     decided: RefCell<Vec<(Chain, Duration)>>,
+    metrics: Arc<Metrics>,
 }
 
 impl ShardContext {
     pub(super) fn now(&self) -> Now {
         Now { monotonic: self.epoch.elapsed(), wall: clock::now() }
+    }
+
+    /// A case has sent a command away that had arrived then: it had too many waiting, or this one for too long.
+    pub(super) fn note_refusal(&self, arrived: Instant) {
+        let is_late = arrived.elapsed() >= self.options.deadline;
+        let refusal = if is_late { Refusal::Deadline } else { Refusal::CaseCommandsMax };
+        self.metrics.admission.refused(refusal, 1);
     }
 
     /// Begins a read; its answer comes to the shard.
@@ -93,6 +103,7 @@ impl CaseShard {
         epoch: Instant,
         reads: mpsc::UnboundedSender<ReadRequest>,
         commits: mpsc::Sender<QueueEvent>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         context.set_mailbox_capacity(options.commands_max);
         let address = context.address();
@@ -103,7 +114,8 @@ impl CaseShard {
         };
         let cache = OperationCache::new(options.outcomes_bytes_max / options.shards, DETAILS_PER_CASE_MAX);
         let table = CaseTable::new(limits, ShardMemory::new(cache));
-        let context = ShardContext { options, epoch, address, reads, commits, decided: RefCell::default() };
+        let decided = RefCell::default();
+        let context = ShardContext { options, epoch, address, reads, commits, decided, metrics };
         Self { context: Rc::new(context), table, actors: HashMap::new() }
     }
 
@@ -133,6 +145,7 @@ impl CaseShard {
             cell.undelivered();
             let (SendError::Full(HandleEvent(event)) | SendError::Closed(HandleEvent(event))) = refused;
             if let CaseEvent::Submitted(envelope) = event {
+                self.context.note_refusal(envelope.ticket.arrived());
                 turn_away(envelope, Answer::Unsettled(Trouble::Overloaded));
             }
         }
@@ -221,5 +234,22 @@ impl Handler<IsPending> for CaseShard {
             return Box::pin(async move { answer.await.unwrap_or(false) });
         }
         Box::pin(std::future::ready(self.table.is_arriving(&case_id, operation_id)))
+    }
+}
+
+/// Asks what is in memory; publishes what was counted since the last time.
+#[derive(Message)]
+#[rtype(result = "TableStats")]
+pub(super) struct TakeStats;
+
+impl Handler<TakeStats> for CaseShard {
+    type Result = MessageResult<TakeStats>;
+
+    fn handle(&mut self, _: TakeStats, _: &mut Self::Context) -> Self::Result {
+        let (stats, metrics) = (self.table.take_stats(), &self.context.metrics);
+        metrics.memory.count_replays(stats.replays);
+        metrics.admission.refused(Refusal::CasesMax, stats.no_room);
+        metrics.admission.refused(Refusal::CaseCommandsMax, stats.case_full);
+        MessageResult(stats)
     }
 }

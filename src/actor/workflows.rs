@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use crate::domain::{Workflow, WorkflowName};
+use crate::domain::{CommandName, Workflow, WorkflowName};
 use crate::store::{Database, StoreError, StoredWorkflow};
 
 /// Why the configured workflows can't be used with this database.
@@ -93,6 +93,12 @@ impl WorkflowRegistry {
     /// A workflow that this process has met.
     pub fn get(&self, name: &WorkflowName) -> Option<Arc<Workflow>> {
         self.known.read().expect("no holder of this lock panics").get(name).cloned()
+    }
+
+    /// Whether a workflow that this process has met has an action of this name.
+    pub fn has_action(&self, name: &CommandName) -> bool {
+        let known = self.known.read().expect("no holder of this lock panics");
+        known.values().any(|workflow| workflow.action(name).is_some())
     }
 
     /// A workflow by name; asks the database for one that this process has not met. `None`: there is none.

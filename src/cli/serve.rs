@@ -3,6 +3,7 @@
 //! Owns the order of a start (socket, schema, workflows, gateway) and the words in which a start is refused: exit code 5
 //! when the database is away, 1 otherwise. Messages go to standard error; only the demo prints data.
 
+use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -13,7 +14,7 @@ use super::database::{self, DatabaseArgs, Missing, WorkflowArgs};
 use super::demo::{self, DemoDatabase};
 use super::output;
 use crate::actor::{CommandGateway, GatewayOptions};
-use crate::http::{self, ServerOptions};
+use crate::http::{self, Listeners, ServerOptions};
 
 /// Serve commands and reads over HTTP
 #[derive(Debug, Args)]
@@ -23,6 +24,9 @@ pub struct ServeArgs {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
+    /// Serve /metrics at this address and port only, and not where commands are served
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
     #[command(flatten)]
     workflows: WorkflowArgs,
     /// The name of this process among those on one database; no two running ones share it [default: host name and port]
@@ -62,9 +66,8 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     // First of all: a second start by mistake must not disturb the server that has the port.
-    let listener = std::net::TcpListener::bind(&args.listen)
-        .with_context(|| format!("can't listen on {}; choose another address with --listen", args.listen))?;
-    let address = listener.local_addr().context("can't tell which port was taken")?;
+    let (main, address) = listen(&args.listen, "--listen")?;
+    let metrics = args.metrics_listen.as_deref().map(|address| listen(address, "--metrics-listen")).transpose()?;
 
     let demo_database = args.demo.then(DemoDatabase::create).transpose()?;
     let url = demo_database.as_ref().map_or_else(|| args.database.database.clone(), DemoDatabase::url);
@@ -78,9 +81,21 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let mut options = ServerOptions::default();
     options.workers = args.workers.map_or(options.workers, NonZeroUsize::get);
     output::message(format_args!("listening on http://{address}"));
-    http::serve(listener, gateway, options).await.context("the server failed")?;
+    if let Some((_, address)) = &metrics {
+        output::message(format_args!("metrics at http://{address}/metrics"));
+    }
+    let listeners = Listeners { main, metrics: metrics.map(|(listener, _)| listener) };
+    http::serve(listeners, gateway, options).await.context("the server failed")?;
     database::tidy_up(&database).await;
     Ok(())
+}
+
+/// A socket, and where it is: port 0 takes a free one.
+fn listen(address: &str, option: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("can't listen on {address}; choose another address with {option}"))?;
+    let address = listener.local_addr().context("can't tell which port was taken")?;
+    Ok((listener, address))
 }
 
 fn gateway_options(args: &ServeArgs, port: u16) -> GatewayOptions {

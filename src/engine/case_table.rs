@@ -67,6 +67,10 @@ pub struct TableStats {
     pub operation_bytes: usize,
     /// Repeats that got their outcome since the last time of asking.
     pub replays: ReplayCounts,
+    /// Commands turned away since then because nothing could leave memory.
+    pub no_room: u64,
+    /// Commands turned away since then because too many waited for the first read of their case.
+    pub case_full: u64,
 }
 
 /// What a case id has in memory.
@@ -88,13 +92,15 @@ pub struct CaseTable<T> {
     live: HashSet<CaseId>,
     live_bytes: usize,
     passive_bytes: usize,
+    no_room: u64,
+    case_full: u64,
 }
 
 impl<T> CaseTable<T> {
     /// An empty table.
     pub fn new(limits: TableLimits, memory: Rc<ShardMemory>) -> Self {
         let (cases, live) = (LruCache::unbounded(), HashSet::new());
-        Self { limits, memory, cases, live, live_bytes: 0, passive_bytes: 0 }
+        Self { limits, memory, cases, live, live_bytes: 0, passive_bytes: 0, no_room: 0, case_full: 0 }
     }
 
     /// How many cases are in memory.
@@ -112,6 +118,8 @@ impl<T> CaseTable<T> {
             passive_bytes: self.passive_bytes,
             operation_bytes: cache.bytes(),
             replays: cache.take_replays(),
+            no_room: std::mem::take(&mut self.no_room),
+            case_full: std::mem::take(&mut self.case_full),
         }
     }
 
@@ -125,6 +133,7 @@ impl<T> CaseTable<T> {
             Some(Entry::Kept(_)) => self.deliver(&case_id, CaseEvent::Submitted(envelope), effects),
             Some(Entry::Arriving { waiting, .. }) => {
                 if waiting.len() >= self.limits.case.waiting_max && envelope.lane.is_none() {
+                    self.case_full += 1;
                     return turn_away(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
                 }
                 let brings_case = brings_case(&envelope.command);
@@ -153,6 +162,7 @@ impl<T> CaseTable<T> {
         // A line of a stream is never overloaded: it may pass the cap, by no more cases than commands are admitted, and the
         // next arrivals bring memory back below it.
         if !self.make_room(effects) && envelope.lane.is_none() {
+            self.no_room += 1;
             return turn_away(envelope, Answer::Unsettled(Trouble::Overloaded), effects);
         }
         if brings_case(&envelope.command) {
@@ -221,7 +231,7 @@ impl<T> CaseTable<T> {
 
     /// Retires idle drivers, and lets cases go that turned out not to exist. To be called now and then.
     pub fn sweep(&mut self, now: Duration, effects: &mut Vec<TableEffect<T>>) {
-        let Self { live, cases, memory, limits, live_bytes, passive_bytes } = self;
+        let Self { live, cases, memory, limits, live_bytes, passive_bytes, .. } = self;
         *live_bytes = 0;
         live.retain(|case_id| {
             let Some(Entry::Kept(cell)) = cases.peek_mut(case_id) else { return false };

@@ -41,7 +41,7 @@ pub(super) async fn run(exchange: &Exchange, payload: web::Payload) -> Result<Ht
     }
     let (actor, members) = read_members(&body, if_match, &identity)?;
     let command = Command::new(CommandDraft { case_id: case_id.clone(), operation_id, actor, name, members })?;
-    if *exchange.state.draining.borrow() {
+    if exchange.state.refuses_command() {
         return Err(Trouble::Draining.into());
     }
     let pending = exchange.state.gateway.submit(Submission { command, recorded_at: None, lane: None });

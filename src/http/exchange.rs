@@ -10,21 +10,38 @@ use actix_web::HttpRequest;
 use tokio::sync::watch;
 
 use super::auth::{Authenticator, Identity, TokenHash};
+use super::metrics::ProblemCounters;
 use super::problems::{Problem, ProblemCode, invalid_path_id};
 use super::target::Query;
 use crate::actor::CommandGateway;
 use crate::domain::{CaseId, OperationId};
 use crate::engine::{Answer, Trouble};
+use crate::metrics::Refusal;
 use crate::store::{Store, StoreError};
 
 /// How long a read may take before the client is told to come back.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What a listener serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Surface {
+    /// Everything.
+    All,
+    /// Everything but `/metrics`, which has a listener of its own.
+    AllButMetrics,
+    /// `/metrics` alone.
+    Metrics,
+}
+
 /// What all workers share.
 #[derive(Clone)]
 pub(super) struct ServerState {
+    /// What is served here.
+    pub surface: Surface,
     /// The one door.
     pub gateway: CommandGateway,
+    /// How often each problem was answered.
+    pub problems: ProblemCounters,
     /// Tokens.
     pub authenticator: Authenticator,
     /// True once the server shuts down.
@@ -34,6 +51,15 @@ pub(super) struct ServerState {
 }
 
 impl ServerState {
+    /// Whether new commands are refused; the caller has one that it does not submit for that.
+    pub(super) fn refuses_command(&self) -> bool {
+        let is_draining = *self.draining.borrow();
+        if is_draining {
+            self.gateway.metrics().admission.refused(Refusal::Draining, 1);
+        }
+        is_draining
+    }
+
     /// The answer to a command. One that is not settled when the process ends (somebody holds its case, say) is answered
     /// `unavailable`: it may still be applied, and a repeat under the same id tells.
     pub(super) async fn settle(&self, pending: impl Future<Output = Answer>) -> Answer {

@@ -13,6 +13,7 @@ mod headers;
 mod history;
 mod lanes;
 mod list;
+mod metrics;
 mod probes;
 mod problem_pages;
 mod problems;
@@ -24,5 +25,5 @@ mod token;
 
 pub use auth::{Role, Roles};
 pub use problems::{Problem, ProblemCode};
-pub use server::{ServerOptions, serve, serve_until};
+pub use server::{Listeners, ServerOptions, serve, serve_until};
 pub use token::{NewToken, token_sha256};

@@ -10,9 +10,9 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::exchange::{Exchange, ServerState};
+use super::exchange::{Exchange, ServerState, Surface};
 use super::problems::{Problem, ProblemCode, REQUEST_ID_HEADER};
-use super::{cases, commands, history, probes, stream, target};
+use super::{cases, commands, history, metrics, probes, stream, target};
 
 /// What a route leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,7 @@ enum Endpoint {
     Operation,
     Health,
     Readiness,
+    Metrics,
     ProblemPage,
 }
 
@@ -38,6 +39,7 @@ const ROUTES: &[(Method, &str, Endpoint)] = &[
     (Method::POST, "/v1/cases/{case_id}/{command}", Endpoint::Command),
     (Method::GET, "/healthz", Endpoint::Health),
     (Method::GET, "/readyz", Endpoint::Readiness),
+    (Method::GET, "/metrics", Endpoint::Metrics),
     (Method::GET, "/problems/{code}", Endpoint::ProblemPage),
 ];
 
@@ -48,7 +50,10 @@ pub(super) async fn answer(request: HttpRequest, payload: web::Payload, state: w
     let state = state.into_inner();
     let mut response = match dispatch(&request, payload, &request_id, &state).await {
         Ok(response) => response,
-        Err(problem) => problem.response(&request_id),
+        Err(problem) => {
+            state.problems.count(&problem);
+            problem.response(&request_id)
+        }
     };
     let id = HeaderValue::from_str(&request_id).expect("a UUID is visible ASCII");
     response.headers_mut().insert(HeaderName::from_static(REQUEST_ID_HEADER), id);
@@ -69,7 +74,7 @@ async fn dispatch(
     let not_found = |detail: &str| Problem::new(ProblemCode::NotFound, detail);
     let segments = target::segments(request.uri().path())
         .ok_or_else(|| not_found("the path is not percent-encoded UTF-8, so nothing is at it"))?;
-    let (endpoint, parameters) = find(request.method(), &segments)?;
+    let (endpoint, parameters) = find(state.surface, request.method(), &segments)?;
     let exchange =
         Exchange { request: request.clone(), parameters, request_id: request_id.to_owned(), state: state.clone() };
     match endpoint {
@@ -81,6 +86,7 @@ async fn dispatch(
         Endpoint::Operation => history::fetch(&exchange).await,
         Endpoint::Health => Ok(probes::health()),
         Endpoint::Readiness => probes::readiness(&exchange).await,
+        Endpoint::Metrics => Ok(metrics::expose(&exchange).await),
         Endpoint::ProblemPage => match ProblemCode::from_code(&exchange.parameters[0]) {
             Some(code) => Ok(HttpResponse::Ok()
                 .content_type("text/html; charset=utf-8")
@@ -91,11 +97,21 @@ async fn dispatch(
     }
 }
 
+impl Surface {
+    fn serves(self, endpoint: Endpoint) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllButMetrics => endpoint != Endpoint::Metrics,
+            Self::Metrics => endpoint == Endpoint::Metrics,
+        }
+    }
+}
+
 /// The route of a path; HEAD goes where GET does.
-fn find(method: &Method, segments: &[String]) -> Result<(Endpoint, Vec<String>), Problem> {
+fn find(surface: Surface, method: &Method, segments: &[String]) -> Result<(Endpoint, Vec<String>), Problem> {
     let asked = if method == Method::HEAD { &Method::GET } else { method };
     let mut allow: Vec<&str> = Vec::new();
-    for (method, pattern, endpoint) in ROUTES {
+    for (method, pattern, endpoint) in ROUTES.iter().filter(|(.., endpoint)| surface.serves(*endpoint)) {
         let Some(parameters) = match_pattern(pattern, segments) else { continue };
         if method == asked {
             return Ok((*endpoint, parameters));
@@ -145,7 +161,11 @@ mod tests {
     use super::*;
 
     fn route(method: Method, path: &str) -> Result<(Endpoint, Vec<String>), (u16, String)> {
-        find(&method, &target::segments(path).unwrap()).map_err(|problem| {
+        route_on(Surface::All, method, path)
+    }
+
+    fn route_on(surface: Surface, method: Method, path: &str) -> Result<(Endpoint, Vec<String>), (u16, String)> {
+        find(surface, &method, &target::segments(path).unwrap()).map_err(|problem| {
             let response = problem.response("r");
             let allow = response.headers().get(header::ALLOW);
             (response.status().as_u16(), allow.map_or("", |value| value.to_str().unwrap()).to_owned())
@@ -189,5 +209,16 @@ mod tests {
         {
             assert_eq!(route(Method::GET, path).unwrap_err().0, 404, "{path}");
         }
+    }
+
+    #[test]
+    fn metrics_are_on_one_listener_alone() {
+        for (surface, of_metrics, of_health) in
+            [(Surface::All, true, true), (Surface::AllButMetrics, false, true), (Surface::Metrics, true, false)]
+        {
+            assert_eq!(route_on(surface, Method::GET, "/metrics").is_ok(), of_metrics, "{surface:?}");
+            assert_eq!(route_on(surface, Method::GET, "/healthz").is_ok(), of_health, "{surface:?}");
+        }
+        assert_eq!(route_on(Surface::AllButMetrics, Method::POST, "/metrics").unwrap_err(), (404, String::new()));
     }
 }

@@ -8,12 +8,14 @@ use std::io;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use actix_web::dev::Server;
 use actix_web::{App, HttpServer, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::auth::Authenticator;
-use super::exchange::ServerState;
+use super::exchange::{ServerState, Surface};
+use super::metrics::ProblemCounters;
 use super::routes;
 use crate::actor::CommandGateway;
 
@@ -41,11 +43,20 @@ impl Default for ServerOptions {
     }
 }
 
+/// Where a server is reached.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For commands and reads.
+    pub main: TcpListener,
+    /// For `/metrics`, which the main one then has not; `None`: the main one has it.
+    pub metrics: Option<TcpListener>,
+}
+
 /// Serves until SIGTERM or SIGINT, then drains.
 ///
 /// # Errors
-/// What the system says about the socket, the signals or the threads.
-pub async fn serve(listener: TcpListener, gateway: CommandGateway, options: ServerOptions) -> io::Result<()> {
+/// What the system says about the sockets, the signals or the threads.
+pub async fn serve(listeners: Listeners, gateway: CommandGateway, options: ServerOptions) -> io::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
         tokio::select! {
@@ -53,32 +64,29 @@ pub async fn serve(listener: TcpListener, gateway: CommandGateway, options: Serv
             _ = interrupt.recv() => {}
         }
     };
-    serve_until(listener, gateway, options, stop).await
+    serve_until(listeners, gateway, options, stop).await
 }
 
 /// Serves until `stop` completes, then drains. Needs an actix system around it.
 ///
 /// # Errors
-/// What the system says about the socket or the threads.
+/// What the system says about the sockets or the threads.
 pub async fn serve_until(
-    listener: TcpListener,
+    listeners: Listeners,
     gateway: CommandGateway,
     options: ServerOptions,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let ((drain, draining), (end, ending)) = (watch::channel(false), watch::channel(false));
     let authenticator = Authenticator::new(gateway.database().clone());
-    let state = web::Data::new(ServerState { gateway: gateway.clone(), authenticator, draining, ending });
-    let server = HttpServer::new(move || App::new().app_data(state.clone()).default_service(web::to(routes::answer)))
-        .workers(options.workers)
-        .keep_alive(KEEP_ALIVE)
-        .client_request_timeout(REQUEST_HEAD_TIMEOUT)
-        // Answers to lines of a stream are small and must not wait for one another.
-        .tcp_nodelay(true)
-        .shutdown_timeout(CLOSE_SECONDS_MAX)
-        .disable_signals()
-        .listen(listener)?
-        .run();
+    let problems = ProblemCounters::new(gateway.metrics());
+    let surface = if listeners.metrics.is_some() { Surface::AllButMetrics } else { Surface::All };
+    let state = ServerState { surface, gateway: gateway.clone(), problems, authenticator, draining, ending };
+    let of_metrics = ServerState { surface: Surface::Metrics, ..state.clone() };
+    let metrics = listeners.metrics.map(|listener| run(listener, of_metrics, 1)).transpose()?;
+    let metrics_handle = metrics.as_ref().map(Server::handle);
+    metrics.map(actix_web::rt::spawn);
+    let server = run(listeners.main, state, options.workers)?;
     let handle = server.handle();
     let mut running = actix_web::rt::spawn(server);
     tokio::select! {
@@ -96,5 +104,25 @@ pub async fn serve_until(
         let _ = end.send(true);
     }
     handle.stop(true).await;
+    // Last, so that it shows how the shutdown goes on.
+    if let Some(metrics) = metrics_handle {
+        metrics.stop(false).await;
+    }
     running.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+/// A server on one socket. It leaves signals alone and runs until it is stopped.
+fn run(listener: TcpListener, state: ServerState, workers: usize) -> io::Result<Server> {
+    let state = web::Data::new(state);
+    let server = HttpServer::new(move || App::new().app_data(state.clone()).default_service(web::to(routes::answer)))
+        .workers(workers)
+        .keep_alive(KEEP_ALIVE)
+        .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+        // Answers to lines of a stream are small and must not wait for one another.
+        .tcp_nodelay(true)
+        .shutdown_timeout(CLOSE_SECONDS_MAX)
+        .disable_signals()
+        .listen(listener)?
+        .run();
+    Ok(server)
 }

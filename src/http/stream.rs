@@ -142,7 +142,7 @@ impl Reading {
         self.identity = self.state.authenticator.identify(self.token).await?;
         self.identity.may_send(command.name())?;
         self.identity.may_act_as(command.actor())?;
-        if *self.state.draining.borrow() {
+        if self.state.refuses_command() {
             return Err(Trouble::Draining.into());
         }
         let submission = Submission { command, recorded_at: None, lane: Some(lane.clone()) };
@@ -227,6 +227,7 @@ impl Writing {
         let written = match &outcome {
             Ok((receipt, replayed)) => write_outcome(piece, line, receipt, *replayed),
             Err(problem) => {
+                self.state.problems.count(problem);
                 let (status, document) = (problem.status(), problem.to_json(&self.request_id));
                 writeln!(piece, r#"{{"line":{line},"status":{status},"problem":{document}}}"#)
             }

@@ -41,6 +41,7 @@ impl CommitQueue {
     fn patient_again(&mut self, case_id: CaseId, now: Duration, effects: &mut Vec<QueueEffect>) {
         let Some(queued) = self.patient.remove(&case_id) else { return };
         if now >= queued.deadline {
+            self.waits.unlocked(&queued, now);
             return effects.push(QueueEffect::Settle(case_id, Verdict::Contention));
         }
         // Back in line: it is likely free by now, and if not, it waits again.
@@ -57,6 +58,7 @@ impl CommitQueue {
             }
             let queued = self.waiting.remove(i).expect("the index is in range");
             if now >= queued.deadline {
+                self.waits.unlocked(&queued, now);
                 effects.push(QueueEffect::Settle(queued.chain.case_id, Verdict::Contention));
                 continue;
             }

@@ -11,7 +11,8 @@ use super::{CommitQueue, Queued};
 pub struct QueueWaits {
     /// For a batch: from the hand-over of a chain to its first sending.
     pub sent: Vec<Duration>,
-    /// For others: from the batch that found the case held by another transaction to the one that did not.
+    /// For others: from the batch that found the case held by another transaction to the one that did not, or
+    /// to the deadline.
     pub locked: Vec<Duration>,
 }
 

@@ -5,7 +5,7 @@ pub const LAYERS: &[&[&str]] = &[
     &["domain"],
     &["engine"],
     &["store"],
-    &["outbox", "lock", "idempotency", "cluster"],
+    &["outbox", "lock", "idempotency", "cluster", "metrics"],
     &["actor"],
     &["command_log"],
     &["history"],
