@@ -21,6 +21,7 @@ mod hot_case;
 mod http;
 mod load;
 mod memory;
+mod metrics;
 mod pace;
 mod properties;
 mod readme;

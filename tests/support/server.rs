@@ -52,6 +52,12 @@ impl ServerOptions {
         self
     }
 
+    /// More arguments.
+    #[must_use]
+    pub fn arguments(self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        arguments.into_iter().fold(self, Self::argument)
+    }
+
     /// An environment variable.
     #[must_use]
     pub fn environment(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
