@@ -178,7 +178,7 @@ impl<T> CaseMachine<T> {
         let id = envelope.command.operation_id();
         let source = if is_read_for {
             ReplaySource::Database
-        } else if envelope.lane.is_some() && matches!(cache.find(&self.case_id, id), Known::Recorded(_)) {
+        } else if !is_next && matches!(cache.find(&self.case_id, id), Known::Recorded(_)) {
             ReplaySource::Memory
         } else {
             ReplaySource::InFlight
