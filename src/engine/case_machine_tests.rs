@@ -10,6 +10,8 @@ use crate::domain::{
     ActorId, Case, Command, CommandDraft, CommandName, Members, Revision, Status, Timestamp, Version, Workflow,
 };
 
+#[path = "case_machine_counts_tests.rs"]
+mod counts;
 #[path = "case_machine_found_tests.rs"]
 mod found;
 #[path = "case_machine_unclear_tests.rs"]

@@ -174,3 +174,34 @@ fn idle_cases_lose_their_driver_after_a_while_and_missing_ones_at_once() {
     assert_eq!(bench.seen(), ["retire 1"]);
     assert_eq!(bench.table.case_count(), 1, "case 1 stays as a passive entry");
 }
+
+#[test]
+fn a_table_tells_what_it_holds_and_whom_it_turned_away() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, 1, "open");
+    bench.submit(2, 2, "open");
+    bench.work();
+    bench.submit(3, 3, "open");
+    bench.settle(1, Verdict::Held);
+    bench.settle(2, Verdict::Held);
+    bench.sweep();
+    let stats = bench.table.take_stats();
+    assert_eq!((stats.live_cases, stats.passive_cases, stats.no_room, stats.case_full), (2, 0, 1, 0));
+    assert!(stats.live_bytes > 2 * size_of::<CaseCell<u32>>() && stats.passive_bytes == 0, "{stats:?}");
+    assert!(stats.operation_bytes > 0);
+
+    bench.seconds = 11;
+    bench.sweep();
+    let idle = bench.table.take_stats();
+    assert_eq!((idle.live_cases, idle.passive_cases, idle.no_room), (0, 2, 0), "what was told is told once");
+    assert_eq!((idle.live_bytes, idle.passive_bytes), (0, stats.live_bytes));
+
+    // One of them is used again, the other one makes room.
+    bench.submit(4, 2, "note");
+    bench.work();
+    bench.submit(5, 3, "open");
+    bench.work();
+    bench.sweep();
+    let used = bench.table.take_stats();
+    assert_eq!((used.live_cases, used.passive_cases, used.passive_bytes), (2, 0, 0));
+}

@@ -329,3 +329,33 @@ fn each_connection_has_a_fence_of_its_own() {
     assert_eq!(bench.seen(), ["fence", "fence 1", "002 Fenced", "003 Fenced"]);
     assert!(bench.queue.is_idle());
 }
+
+#[test]
+fn a_wait_is_told_once_by_the_step_that_ends_it() {
+    let mut bench = Bench::new();
+    bench.enqueue(1);
+    assert_eq!(bench.queue.waits().sent, [Duration::ZERO], "the connection was free");
+    bench.enqueue(2);
+    assert_eq!(bench.queue.waits().sent, [Duration::ZERO; 0], "it waits");
+    bench.millis = 20;
+    bench.settled(&[Locked]);
+    assert_eq!(bench.queue.waits().sent, [Duration::from_millis(20)]);
+    bench.millis = 100;
+    bench.settled(&[Held]);
+    assert_eq!(bench.queue.waits().sent, [Duration::ZERO; 0], "case 1 was sent before");
+    assert_eq!(bench.queue.waits().locked, [Duration::ZERO; 0], "and is still held, as far as anybody knows");
+    bench.millis = 130;
+    bench.settled(&[Held]);
+    assert_eq!(bench.queue.waits().locked, [Duration::from_millis(110)]);
+}
+
+#[test]
+fn a_lock_that_outlasts_the_deadline_is_told_as_well() {
+    let mut bench = Bench::new();
+    bench.lock_out(1);
+    let locked_at = Duration::ZERO;
+    bench.millis = 31_000;
+    bench.event(QueueEvent::PatientAnswered(case_id(1), Err(CommitFault::Locked)));
+    assert_eq!(bench.seen().last().map(String::as_str), Some("001 Contention"));
+    assert_eq!(bench.queue.waits().locked, [Duration::from_millis(31_000) - locked_at]);
+}
