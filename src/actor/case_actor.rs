@@ -42,13 +42,15 @@ impl Handler<HandleEvent> for CaseActor {
     type Result = ();
 
     fn handle(&mut self, HandleEvent(event): HandleEvent, _: &mut Self::Context) {
-        for action in self.cell.handle(event, self.context.now()) {
+        let now = self.context.now();
+        for action in self.cell.handle(event, now) {
             match action {
                 CaseAction::Reply(ticket, answer) => {
                     if answer == Answer::Unsettled(Trouble::Overloaded) {
-                        self.context.note_refusal(ticket.arrived());
+                        self.context.note_refusal(ticket.arrived, now.monotonic);
                     }
-                    ticket.answer(answer);
+                    // Deciding takes microseconds: the time of the event will do.
+                    ticket.answer(answer, &self.context.metrics, now.monotonic);
                 }
                 CaseAction::Read(order) => self.context.read(order),
                 CaseAction::Commit(chain, deadline) => self.context.commit(chain, deadline),

@@ -25,7 +25,7 @@ use super::ticket::{Ticket, turn_away};
 use super::workflows::WorkflowRegistry;
 use crate::domain::{CaseId, Command, OperationId, Timestamp, Workflow, WorkflowName};
 use crate::engine::{Answer, Envelope, Lane, Trouble};
-use crate::metrics::{CommandTimer, Metrics, Refusal};
+use crate::metrics::{CommandLabel, Metrics, Refusal};
 use crate::store::{Database, DatabaseKind, StoreError};
 
 /// The bounds of a gateway. Every queue behind it is bounded by them.
@@ -212,17 +212,18 @@ impl CommandGateway {
             Trouble::Draining => self.metrics().admission.refused(Refusal::Draining, 1),
             Trouble::Contention | Trouble::Unavailable | Trouble::Internal => {}
         }
-        let (ticket, receiver) = Ticket::new(self.timer(&submission.command, Instant::now()), None);
+        let now = self.0.epoch.elapsed();
+        let (ticket, receiver) = Ticket::new(self.label(&submission.command), now, None);
         let answer = Answer::Unsettled(trouble);
         if let Some(lane) = &submission.lane {
             lane.note(&answer);
         }
-        ticket.answer(answer);
+        ticket.answer(answer, self.metrics(), now);
         PendingAnswer(receiver)
     }
 
-    fn timer(&self, command: &Command, arrived: Instant) -> CommandTimer {
-        self.metrics().commands.start(command, arrived, |name| self.0.workflows.has_action(name))
+    fn label(&self, command: &Command) -> CommandLabel {
+        self.metrics().commands.label(command, |name| self.0.workflows.has_action(name))
     }
 
     fn admit(
@@ -231,10 +232,10 @@ impl CommandGateway {
         admitted: OwnedSemaphorePermit,
         workflow: Option<Arc<Workflow>>,
     ) -> (Envelope<Ticket>, PendingAnswer) {
-        let arrived = Instant::now();
+        let arrived = self.0.epoch.elapsed();
         let Submission { command, recorded_at, lane } = submission;
-        let (ticket, receiver) = Ticket::new(self.timer(&command, arrived), Some(admitted));
-        let deadline = (arrived - self.0.epoch) + self.0.options.deadline;
+        let (ticket, receiver) = Ticket::new(self.label(&command), arrived, Some(admitted));
+        let deadline = arrived + self.0.options.deadline;
         (Envelope { command, workflow, recorded_at, deadline, lane, ticket }, PendingAnswer(receiver))
     }
 
@@ -248,7 +249,10 @@ impl CommandGateway {
                     envelope.workflow = workflow;
                     gateway.route(envelope);
                 }
-                Err(trouble) => turn_away(envelope, Answer::Unsettled(trouble)),
+                Err(trouble) => {
+                    let answer = Answer::Unsettled(trouble);
+                    turn_away(envelope, answer, gateway.metrics(), gateway.0.epoch.elapsed());
+                }
             }
         });
     }
@@ -266,7 +270,8 @@ impl CommandGateway {
         if let Err(refused) = shard.try_send(SubmitCommand(envelope)) {
             let (SendError::Full(SubmitCommand(envelope)) | SendError::Closed(SubmitCommand(envelope))) = refused;
             self.metrics().admission.refused(Refusal::CommandsMax, 1);
-            turn_away(envelope, Answer::Unsettled(Trouble::Overloaded));
+            let answer = Answer::Unsettled(Trouble::Overloaded);
+            turn_away(envelope, answer, self.metrics(), self.0.epoch.elapsed());
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct ShardContext {
     commits: mpsc::Sender<QueueEvent>,
     /// Decided, and not handed to the commit queue yet.
     decided: RefCell<Vec<(Chain, Duration)>>,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl ShardContext {
@@ -51,8 +51,8 @@ impl ShardContext {
     }
 
     /// A case has sent a command away that had arrived then: it had too many waiting, or this one for too long.
-    pub(super) fn note_refusal(&self, arrived: Instant) {
-        let is_late = arrived.elapsed() >= self.options.deadline;
+    pub(super) fn note_refusal(&self, arrived: Duration, now: Duration) {
+        let is_late = now >= arrived + self.options.deadline;
         let refusal = if is_late { Refusal::Deadline } else { Refusal::CaseCommandsMax };
         self.metrics.admission.refused(refusal, 1);
     }
@@ -122,7 +122,9 @@ impl CaseShard {
     fn perform(&mut self, effects: Vec<TableEffect<Ticket>>) {
         for effect in effects {
             match effect {
-                TableEffect::Reply(ticket, answer) => ticket.answer(answer),
+                TableEffect::Reply(ticket, answer) => {
+                    ticket.answer(answer, &self.context.metrics, self.context.epoch.elapsed());
+                }
                 TableEffect::Read(order) => self.context.read(order),
                 TableEffect::Deliver(cell, event) => self.deliver(cell, event),
                 TableEffect::Retire(case_id) => {
@@ -145,8 +147,9 @@ impl CaseShard {
             cell.undelivered();
             let (SendError::Full(HandleEvent(event)) | SendError::Closed(HandleEvent(event))) = refused;
             if let CaseEvent::Submitted(envelope) = event {
-                self.context.note_refusal(envelope.ticket.arrived());
-                turn_away(envelope, Answer::Unsettled(Trouble::Overloaded));
+                let now = self.context.epoch.elapsed();
+                self.context.note_refusal(envelope.ticket.arrived, now);
+                turn_away(envelope, Answer::Unsettled(Trouble::Overloaded), &self.context.metrics, now);
             }
         }
     }

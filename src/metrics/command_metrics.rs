@@ -1,12 +1,11 @@
 //! How long commands take, by command and outcome.
 //!
 //! Owns which command names become labels: the built-in ones, and actions of workflows that this process knows, in the order
-//! in which they are met and up to a bound; everything else is `other`. The series of a name are found once a command by a
-//! look-up without allocation, those of an outcome by its place.
+//! in which they are met and up to a bound; everything else is `other`. A name is found without a lock or an allocation, the
+//! series of an outcome by its place: this is done for every command, also for one that memory answers in two microseconds.
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, RwLock};
-use std::time::Instant;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use prometheus::{Histogram, HistogramVec, Registry};
 
@@ -17,7 +16,7 @@ use crate::engine::{Answer, Trouble};
 /// The most names with series of their own: each has up to [`OUTCOMES`] histograms.
 const NAMES_MAX: usize = 64;
 
-/// What every further name is called.
+/// What every further name is called; its place is behind the last name.
 const OTHER: &str = "other";
 
 /// How many outcomes are told apart.
@@ -27,24 +26,17 @@ const OUTCOMES: usize = 15;
 #[derive(Debug)]
 pub struct CommandMetrics {
     histograms: HistogramVec,
-    by_name: RwLock<HashMap<CommandName, Arc<CommandSeries>>>,
-    other: Arc<CommandSeries>,
+    /// Filled from the front; a name that is there stays there.
+    names: [OnceLock<String>; NAMES_MAX],
+    /// Held by whoever adds a name.
+    adding: Mutex<()>,
+    /// By the place of the name and of the outcome; made when that outcome is first met.
+    series: Vec<[OnceLock<Histogram>; OUTCOMES]>,
 }
 
-/// The latencies of one command name, by outcome. A histogram is made when its outcome is first met.
-#[derive(Debug)]
-struct CommandSeries {
-    name: String,
-    histograms: HistogramVec,
-    by_outcome: [OnceLock<Histogram>; OUTCOMES],
-}
-
-/// Measures one command, from its arrival to its answer.
-#[derive(Debug)]
-pub struct CommandTimer {
-    series: Arc<CommandSeries>,
-    arrived: Instant,
-}
+/// The place of a command's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandLabel(usize);
 
 impl CommandMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
@@ -54,55 +46,40 @@ impl CommandMetrics {
             "From a command's arrival at the gateway to its answer, by command and outcome (a problem's code, if it has none).",
             &["command", "outcome"],
         );
-        let other = CommandSeries::new(OTHER, &histograms);
-        Self { histograms, by_name: RwLock::default(), other }
+        let series = (0..=NAMES_MAX).map(|_| std::array::from_fn(|_| OnceLock::new())).collect();
+        Self { histograms, names: std::array::from_fn(|_| OnceLock::new()), adding: Mutex::new(()), series }
     }
 
-    /// A command has arrived. `is_action` tells whether some workflow has an action of that name; it is asked only about
-    /// names that have no series yet.
-    pub fn start(
-        &self,
-        command: &Command,
-        arrived: Instant,
-        is_action: impl FnOnce(&CommandName) -> bool,
-    ) -> CommandTimer {
-        let known = self.by_name.read().expect("no holder of this lock panics").get(command.name()).cloned();
-        let series = known.unwrap_or_else(|| {
-            let is_built_in = !matches!(command.kind(), CommandKind::Action);
-            if is_built_in || is_action(command.name()) { self.admit(command.name()) } else { self.other.clone() }
-        });
-        CommandTimer { series, arrived }
-    }
-
-    fn admit(&self, name: &CommandName) -> Arc<CommandSeries> {
-        let mut by_name = self.by_name.write().expect("no holder of this lock panics");
-        if by_name.len() >= NAMES_MAX && !by_name.contains_key(name) {
-            return self.other.clone();
+    /// The label of a command. `is_action` tells whether some workflow has an action of that name; it is asked only about
+    /// names that have no place yet.
+    pub fn label(&self, command: &Command, is_action: impl FnOnce(&CommandName) -> bool) -> CommandLabel {
+        let name = command.name();
+        let known = self.names.iter().map_while(OnceLock::get).position(|known| known == name.as_str());
+        if let Some(place) = known {
+            return CommandLabel(place);
         }
-        by_name.entry(name.clone()).or_insert_with(|| CommandSeries::new(name.as_str(), &self.histograms)).clone()
-    }
-}
-
-impl CommandSeries {
-    fn new(name: &str, histograms: &HistogramVec) -> Arc<Self> {
-        let by_outcome = std::array::from_fn(|_| OnceLock::new());
-        Arc::new(Self { name: name.to_owned(), histograms: histograms.clone(), by_outcome })
-    }
-}
-
-impl CommandTimer {
-    /// When the command arrived.
-    pub fn arrived(&self) -> Instant {
-        self.arrived
+        let is_full = self.names[NAMES_MAX - 1].get().is_some();
+        let is_built_in = !matches!(command.kind(), CommandKind::Action);
+        if is_full || !(is_built_in || is_action(name)) {
+            return CommandLabel(NAMES_MAX);
+        }
+        self.add(name)
     }
 
-    /// The command was answered.
-    pub fn answered(&self, answer: &Answer) {
-        let (place, outcome) = outcome(answer);
-        let series = &self.series;
-        let histogram = series.by_outcome[place]
-            .get_or_init(|| series.histograms.with_label_values(&[series.name.as_str(), outcome]));
-        histogram.observe(self.arrived.elapsed().as_secs_f64());
+    fn add(&self, name: &CommandName) -> CommandLabel {
+        let _alone = self.adding.lock().expect("no holder of this lock panics");
+        let place = self.names.iter().position(|slot| slot.get_or_init(|| name.as_str().to_owned()) == name.as_str());
+        CommandLabel(place.unwrap_or(NAMES_MAX))
+    }
+
+    /// A command was answered so long after it had arrived.
+    pub fn answered(&self, CommandLabel(place): CommandLabel, answer: &Answer, took: Duration) {
+        let (outcome_place, outcome) = outcome(answer);
+        let histogram = self.series[place][outcome_place].get_or_init(|| {
+            let name = self.names.get(place).and_then(OnceLock::get).map_or(OTHER, String::as_str);
+            self.histograms.with_label_values(&[name, outcome])
+        });
+        histogram.observe(took.as_secs_f64());
     }
 }
 
@@ -158,8 +135,13 @@ mod tests {
     }
 
     fn names(commands: impl Iterator<Item = String>, is_action: impl Fn(&CommandName) -> bool) -> Vec<String> {
-        let metrics = CommandMetrics::new(&Registry::new());
-        let name_of = |name: String| metrics.start(&command(&name), Instant::now(), &is_action).series.name.clone();
+        let (registry, answer) = (Registry::new(), Answer::Unsettled(Trouble::Internal));
+        let metrics = CommandMetrics::new(&registry);
+        let name_of = |name: String| {
+            let label = metrics.label(&command(&name), &is_action);
+            metrics.answered(label, &answer, Duration::from_millis(1));
+            metrics.names.get(label.0).map_or(OTHER, |name| name.get().expect("it has a place")).to_owned()
+        };
         commands.map(name_of).collect()
     }
 

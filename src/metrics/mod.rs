@@ -15,7 +15,7 @@ use prometheus::core::Collector;
 use prometheus::{Encoder as _, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 pub use admission_metrics::{AdmissionMetrics, Refusal};
-pub use command_metrics::{CommandMetrics, CommandTimer};
+pub use command_metrics::{CommandLabel, CommandMetrics};
 pub use commit_metrics::CommitMetrics;
 pub use memory_metrics::MemoryMetrics;
 
