@@ -50,6 +50,7 @@ on_both_databases! {
 
 on_both_databases! {
     async fn a_load_in_process_commits_on_the_database(database: &TestDatabase) {
+        casework(["migrate", "--database", database.url()]).expect_success();
         for mix in ["spread", "hot", "replay", "storm"] {
             let common = ["load", "--json", "--database", database.url(), "--warm-up", "0.2", "--duration", "1"];
             let report = summary(casework(common.iter().chain(&["--mix", mix, "--cases", "50", "--connections", "128"])));
