@@ -152,10 +152,25 @@ impl OperationCache {
             let (_, oldest) = self.cases.pop_lru().expect("there is more than one");
             self.bytes -= oldest.bytes;
         }
+        if self.bytes > self.bytes_max
+            && let Some((_, last)) = self.cases.iter_mut().next()
+        {
+            // One case alone is past the bound: a case with millions of operations must not keep all of their ids.
+            last.shed();
+            self.bytes = last.bytes;
+        }
     }
 }
 
 impl CaseOperations {
+    /// Keeps what has details; the database is asked for the rest.
+    fn shed(&mut self) {
+        self.ids.retain(|_, known| known.is_some());
+        self.ids.shrink_to_fit();
+        self.is_complete = false;
+        self.bytes = ID_BYTES + self.ids.values().flatten().map(|known| ID_BYTES + detail_bytes(known)).sum::<usize>();
+    }
+
     fn insert(&mut self, operation: KnownOperation, details_max: usize) {
         let id = operation.operation_id;
         let bytes = detail_bytes(&operation);
@@ -170,7 +185,12 @@ impl CaseOperations {
         self.detailed.push_back(id);
         while self.detailed.len() > details_max {
             let oldest = self.detailed.pop_front().expect("it is longer than its bound");
-            if let Some(details) = self.ids.get_mut(&oldest).and_then(Option::take) {
+            if !self.is_complete {
+                // An id without details says nothing where others may be missing: the database is asked either way.
+                if let Some(known) = self.ids.remove(&oldest) {
+                    self.bytes -= ID_BYTES + known.map_or(0, |known| detail_bytes(&known));
+                }
+            } else if let Some(details) = self.ids.get_mut(&oldest).and_then(Option::take) {
                 self.bytes -= detail_bytes(&details);
             }
         }
@@ -221,6 +241,22 @@ mod tests {
         assert!(matches!(cache.find(&case(62), operation(1).operation_id), Known::AskDatabase));
         assert!(matches!(cache.find(&case(62), operation(3).operation_id), Known::Recorded(_)));
         assert!(matches!(cache.find(&case(62), operation(4).operation_id), Known::Absent));
+    }
+
+    #[test]
+    fn one_case_alone_stays_within_the_bound_as_well() {
+        let mut cache = OperationCache::new(10_000, 2);
+        cache.replace(&case(62), Some(Vec::new()));
+        for n in 1..=10_000 {
+            cache.insert(&case(62), operation(n));
+            assert!(cache.bytes() <= 10_000, "{n}: {}", cache.bytes());
+        }
+        // What is no longer known is asked for, and never taken for new.
+        assert!(matches!(cache.find(&case(62), operation(1).operation_id), Known::AskDatabase));
+        assert!(matches!(cache.find(&case(62), operation(10_001).operation_id), Known::AskDatabase));
+        assert!(matches!(cache.find(&case(62), operation(10_000).operation_id), Known::Recorded(_)));
+        cache.forget(&case(62));
+        assert_eq!(cache.bytes(), 0);
     }
 
     #[test]
