@@ -52,6 +52,9 @@ const FLOORS: &[(&str, u64)] = &[
     ("fence-answer-lost", 150),
     ("backend-terminated", 10),
     ("restart", 700),
+    // Two batches of one process at once, and both of them unclear.
+    ("two-in-flight", 1_500),
+    ("two-unclear", 15),
     // What becomes of a chain.
     ("chain-held", 8_000),
     ("chain-missed", 2_500),

@@ -6,15 +6,14 @@
 
 use std::time::Duration;
 
-use casework::domain::{CaseId, CaseState, Operation};
+use casework::domain::{CaseId, CaseState};
 use casework::engine::{
     BatchAnswer, Chain, CommitFault, PlantedBug, QueueEvent, ReadFound, ReadKind, ReadOrder, RetryCause, Trouble,
 };
 
 use super::options::{Kind, StoreBug};
-use super::process::{Connection, ShardMessage};
+use super::process::{Connection, ShardMessage, batch_word};
 use super::store::{Begun, Raised};
-use super::truth::short;
 use super::world::{Event, World};
 
 /// A case with more operations comes without their ids.
@@ -60,22 +59,6 @@ pub struct Fence {
     since: u64,
 }
 
-/// An operation in a history.
-pub fn word(operation: &Operation) -> String {
-    format!("{} {}", operation.command, short(operation.operation_id))
-}
-
-fn batch_word(batch: &[Chain]) -> String {
-    let chain = |chain: &Chain| match &chain.step {
-        None => format!("{}: check {}", chain.case_id, chain.expected),
-        Some(step) => {
-            let words: Vec<_> = step.operations.iter().map(word).collect();
-            format!("{}: {} -> {} [{}]", chain.case_id, chain.expected, step.after.version, words.join(", "))
-        }
-    };
-    batch.iter().map(chain).collect::<Vec<_>>().join("; ")
-}
-
 impl World {
     fn connection(&mut self, node: usize, slot: &Slot) -> Option<&mut Connection> {
         let process = &mut self.processes[node];
@@ -95,6 +78,9 @@ impl World {
         let id = self.number();
         self.note(|| format!("process {node} sends batch {id} [{}]", batch_word(&batch)));
         self.count("batch");
+        if matches!(slot, Slot::Main(_)) && self.has_batch_in_flight(node, incarnation) {
+            self.count("two-in-flight");
+        }
         let waits_until = wait.map(|wait| self.now + u64::try_from(wait.min(LOCK_WAIT_MAX).as_micros()).unwrap_or(0));
         let number = |chain: &Chain| self.decided.get(&(node, chain.case_id.clone())).copied().unwrap_or(0);
         let decisions = batch.iter().map(number).collect();
@@ -143,6 +129,11 @@ impl World {
             self.after(delay, Event::Begin(id));
         }
         self.sendings.insert(id, sending);
+    }
+
+    fn has_batch_in_flight(&self, node: usize, incarnation: u32) -> bool {
+        let is_its = |one: &Sending| (one.node, one.incarnation, one.is_answered) == (node, incarnation, false);
+        self.sendings.values().any(|one| is_its(one) && matches!(one.slot, Slot::Main(_)))
     }
 
     /// A batch reaches the database.
@@ -251,6 +242,9 @@ impl World {
         let is_unclear = answer == Err(CommitFault::Unclear);
         if is_unclear && let Some(connection) = self.connection(node, &slot) {
             connection.is_unclear = true;
+            if self.processes[node].main.iter().filter(|connection| connection.is_unclear).count() > 1 {
+                self.count("two-unclear");
+            }
         }
         if let Ok(BatchAnswer::Settled(answers)) = &answer {
             for answer in answers {

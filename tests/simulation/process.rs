@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use casework::domain::{CaseId, Timestamp};
+use casework::domain::{CaseId, Operation, Timestamp};
 use casework::engine::{
     CaseAction, CaseCell, CaseEvent, CaseLimits, CaseTable, Chain, CommitFault, CommitQueue, Envelope, Now,
     OperationCache, QueueEffect, QueueEvent, QueueLimits, ReadFound, ReadKind, ShardMemory, TableEffect, TableLimits,
@@ -16,6 +16,7 @@ use casework::engine::{
 
 use super::network::Slot;
 use super::options::Kind;
+use super::truth::short;
 use super::world::{Event, World};
 
 /// A committing connection: its place behind the fence.
@@ -209,7 +210,7 @@ impl World {
                 }
                 CaseAction::Commit(chain, deadline) => {
                     self.note(|| {
-                        let words = chain.step.iter().flat_map(|step| &step.operations).map(super::network::word);
+                        let words = chain.step.iter().flat_map(|step| &step.operations).map(word);
                         let words: Vec<_> = words.collect();
                         format!("process {node}: case {case_id} at {} decides [{}]", chain.expected, words.join(", "))
                     });
@@ -270,7 +271,7 @@ impl World {
         }
     }
 
-    fn commit_patiently(&mut self, node: usize, chain: casework::engine::Chain, wait: Duration) {
+    fn commit_patiently(&mut self, node: usize, chain: Chain, wait: Duration) {
         let case_id = chain.case_id.clone();
         let incarnation = self.processes[node].incarnation;
         self.count("patient");
@@ -286,6 +287,23 @@ impl World {
         self.processes[node].patient_busy.insert(case_id.clone(), connection);
         self.send(node, Slot::Patient(case_id), vec![chain], Some(wait));
     }
+}
+
+/// An operation in a history.
+pub fn word(operation: &Operation) -> String {
+    format!("{} {}", operation.command, short(operation.operation_id))
+}
+
+/// A batch in a history.
+pub fn batch_word(batch: &[Chain]) -> String {
+    let chain = |chain: &Chain| match &chain.step {
+        None => format!("{}: check {}", chain.case_id, chain.expected),
+        Some(step) => {
+            let words: Vec<_> = step.operations.iter().map(word).collect();
+            format!("{}: {} -> {} [{}]", chain.case_id, chain.expected, step.after.version, words.join(", "))
+        }
+    };
+    batch.iter().map(chain).collect::<Vec<_>>().join("; ")
 }
 
 fn verdict_name(verdict: Verdict) -> &'static str {
