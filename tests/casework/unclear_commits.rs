@@ -182,10 +182,7 @@ fn a_send_that_arrives_late_does_nothing() {
         let (proxy, url) = TcpProxy::before(database.url());
         block_on(async {
             let tokens = prepare(database.url());
-            let desk = Desk::start(
-                ServerOptions::new(&url).argument("--shards").argument("1").argument("--committers").argument("1"),
-                tokens,
-            );
+            let desk = Desk::start(ServerOptions::new(&url).argument("--shards").argument("1"), tokens);
             desk.review("62").await;
             let hold = hold_commit(&proxy, kind);
             let id = Uuid::new_v4();
@@ -215,10 +212,7 @@ fn a_send_of_a_killed_process_that_arrives_late_does_nothing() {
         let (proxy, url) = TcpProxy::before(database.url());
         block_on(async {
             let tokens = prepare(database.url());
-            let mut desk = Desk::start(
-                ServerOptions::new(&url).argument("--shards").argument("1").argument("--committers").argument("1"),
-                tokens,
-            );
+            let mut desk = Desk::start(ServerOptions::new(&url).argument("--shards").argument("1"), tokens);
             desk.review("62").await;
             let hold = hold_commit(&proxy, kind);
             let id = Uuid::new_v4();
@@ -247,10 +241,7 @@ fn an_answer_that_never_comes_is_found_in_the_rows() {
     let (proxy, url) = TcpProxy::before(database.url());
     block_on(async {
         let tokens = prepare(database.url());
-        let desk = Desk::start(
-            ServerOptions::new(&url).argument("--shards").argument("1").argument("--committers").argument("1"),
-            tokens,
-        );
+        let desk = Desk::start(ServerOptions::new(&url).argument("--shards").argument("1"), tokens);
         desk.review("62").await;
         // All rows pass, the end of the exchange does not: rows alone prove no commit.
         let hold = proxy.hold_answer_from(b'Z', |message| message.is(b'E', COMMIT));

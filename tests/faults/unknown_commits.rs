@@ -89,6 +89,7 @@ mod heavy {
             for kind in KINDS {
                 rig.load(100);
                 let node = rig.dice.below(2);
+                let fences_before = fences(&rig);
                 let (end, took_effect) = match kind {
                     "cut-before-commit" => (cut_before_commit(&rig, node), false),
                     "cut-after-commit" => (cut_after_commit(&rig, node, None), true),
@@ -98,11 +99,20 @@ mod heavy {
                 };
                 rig.fired(kind, &format!("process {node}, took effect: {took_effect}"));
                 rig.recovered(kind, end);
+                let raised = fences(&rig) - fences_before;
+                assert!(raised > 0, "an unknown commit is settled by the fence, not by a read alone ({kind})");
+                rig.fired("fence", kind);
                 proved[usize::from(took_effect)] += 1;
             }
         }
         rig.fact(format!("unknown commits: {} had not taken effect, {} had", proved[0], proved[1]));
-        rig.finish(size::commands(4_000), &KINDS.map(|kind| (kind, rounds)));
+        let kinds = KINDS.map(|kind| (kind, rounds));
+        rig.finish(size::commands(4_000), &[&kinds[..], &[("fence", rounds * KINDS.len() as u64)]].concat());
+    }
+
+    /// How often the fence of any writer was raised.
+    fn fences(rig: &Rig<'_>) -> i64 {
+        rig.database.sql_value("SELECT coalesce(sum(epoch - 1), 0) FROM writers").parse().unwrap()
     }
 
     fn cut_before_commit(rig: &Rig<'_>, node: usize) -> Instant {
