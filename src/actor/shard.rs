@@ -26,8 +26,10 @@ use crate::engine::{
 };
 use crate::metrics::{Metrics, Refusal};
 
-/// How often idle actors are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often a part of the actors is looked at, for those that are idle.
+const SWEEP_EVERY: Duration = Duration::from_millis(50);
+/// Each of them once a second.
+const SWEEP_PARTS: usize = 20;
 /// How long an actor stays without work.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// Details of so many operations of one case are kept; of older ones only the ids.
@@ -161,7 +163,7 @@ impl Actor for CaseShard {
     fn started(&mut self, context: &mut Self::Context) {
         context.run_interval(SWEEP_EVERY, |shard, _| {
             let mut effects = Vec::new();
-            shard.table.sweep(shard.context.now().monotonic, &mut effects);
+            shard.table.sweep(SWEEP_PARTS, shard.context.now().monotonic, &mut effects);
             shard.perform(effects);
         });
     }

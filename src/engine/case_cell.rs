@@ -106,15 +106,17 @@ pub struct CaseCell<T> {
     pub(super) last_used: Cell<Duration>,
     /// The read that the machine waits for.
     pub(super) read: Cell<u64>,
-    /// About its bytes, when it lost its driver.
-    pub(super) passive_bytes: Cell<usize>,
+    /// Whether it has a driver.
+    pub(super) is_live: Cell<bool>,
+    /// About its bytes, as they were counted last.
+    pub(super) counted_bytes: Cell<usize>,
 }
 
 impl<T> CaseCell<T> {
     pub(super) fn new(case_id: CaseId, memory: Rc<ShardMemory>, machine: CaseMachine<T>) -> Rc<Self> {
         let (machine, queued, last_used) = (RefCell::new(machine), Cell::new(0), Cell::new(Duration::ZERO));
-        let (read, passive_bytes) = (Cell::new(0), Cell::new(0));
-        Rc::new(Self { case_id, memory, machine, queued, last_used, read, passive_bytes })
+        let (read, is_live, counted_bytes) = (Cell::new(0), Cell::new(false), Cell::new(0));
+        Rc::new(Self { case_id, memory, machine, queued, last_used, read, is_live, counted_bytes })
     }
 
     /// The case.

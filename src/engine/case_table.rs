@@ -5,7 +5,7 @@
 //! and has nothing waiting, in flight or unclear; a case that does not exist stays no longer than its commands. Never
 //! decides about a case, never does I/O: each call appends effects. Cannot fail.
 
-use std::collections::HashSet;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub struct TableStats {
     pub live_cases: usize,
     /// Cases without a driver, those that are being read for the first time among them.
     pub passive_cases: usize,
-    /// About the bytes of the live ones, as of the last sweep.
+    /// About the bytes of the live ones, as the sweeps saw them last.
     pub live_bytes: usize,
     /// About the bytes of the passive ones.
     pub passive_bytes: usize,
@@ -88,8 +88,9 @@ pub struct CaseTable<T> {
     limits: TableLimits,
     memory: Rc<ShardMemory>,
     cases: LruCache<CaseId, Entry<T>>,
-    /// Cases with a driver at work.
-    live: HashSet<CaseId>,
+    /// Those with a driver, in the order in which a sweep looks at them; one that left memory goes when it is looked at.
+    live: VecDeque<Rc<CaseCell<T>>>,
+    live_cases: usize,
     live_bytes: usize,
     passive_bytes: usize,
     no_room: u64,
@@ -99,8 +100,9 @@ pub struct CaseTable<T> {
 impl<T> CaseTable<T> {
     /// An empty table.
     pub fn new(limits: TableLimits, memory: Rc<ShardMemory>) -> Self {
-        let (cases, live) = (LruCache::unbounded(), HashSet::new());
-        Self { limits, memory, cases, live, live_bytes: 0, passive_bytes: 0, no_room: 0, case_full: 0 }
+        let (cases, live) = (LruCache::unbounded(), VecDeque::new());
+        let (live_cases, live_bytes, passive_bytes) = (0, 0, 0);
+        Self { limits, memory, cases, live, live_cases, live_bytes, passive_bytes, no_room: 0, case_full: 0 }
     }
 
     /// How many cases are in memory.
@@ -112,8 +114,8 @@ impl<T> CaseTable<T> {
     pub fn take_stats(&mut self) -> TableStats {
         let mut cache = self.memory.cache.borrow_mut();
         TableStats {
-            live_cases: self.live.len(),
-            passive_cases: self.cases.len() - self.live.len(),
+            live_cases: self.live_cases,
+            passive_cases: self.cases.len() - self.live_cases,
             live_bytes: self.live_bytes,
             passive_bytes: self.passive_bytes,
             operation_bytes: cache.bytes(),
@@ -199,8 +201,11 @@ impl<T> CaseTable<T> {
     fn deliver(&mut self, case_id: &CaseId, event: CaseEvent<T>, effects: &mut Vec<TableEffect<T>>) {
         let Some(Entry::Kept(cell)) = self.cases.get_mut(case_id) else { return };
         cell.deliver();
-        if self.live.insert(case_id.clone()) {
-            self.passive_bytes -= cell.passive_bytes.take();
+        if !cell.is_live.replace(true) {
+            self.live.push_back(cell.clone());
+            self.live_cases += 1;
+            self.live_bytes += cell.counted_bytes.get();
+            self.passive_bytes -= cell.counted_bytes.get();
         }
         effects.push(TableEffect::Deliver(cell.clone(), event));
     }
@@ -213,10 +218,10 @@ impl<T> CaseTable<T> {
             let goes = |cell: &CaseCell<T>| cell.is_idle() || planted(PlantedBug::BusyCaseEvicted);
             if matches!(&entry, Entry::Kept(cell) if goes(cell)) {
                 self.memory.cache.borrow_mut().mark_incomplete(&case_id);
-                if self.live.remove(&case_id) {
+                if let Entry::Kept(cell) = &entry
+                    && self.uncount(cell)
+                {
                     effects.push(TableEffect::Retire(case_id));
-                } else if let Entry::Kept(cell) = &entry {
-                    self.passive_bytes -= cell.passive_bytes.take();
                 }
                 continue;
             }
@@ -229,32 +234,44 @@ impl<T> CaseTable<T> {
         true
     }
 
-    /// Retires idle drivers, and lets cases go that turned out not to exist. To be called now and then.
-    pub fn sweep(&mut self, now: Duration, effects: &mut Vec<TableEffect<T>>) {
-        let Self { live, cases, memory, limits, live_bytes, passive_bytes, .. } = self;
-        *live_bytes = 0;
-        live.retain(|case_id| {
-            let Some(Entry::Kept(cell)) = cases.peek_mut(case_id) else { return false };
+    /// A case has left memory: it counts no more. Says whether it had a driver.
+    fn uncount(&mut self, cell: &CaseCell<T>) -> bool {
+        let was_live = cell.is_live.replace(false);
+        if was_live {
+            self.live_cases -= 1;
+            self.live_bytes -= cell.counted_bytes.take();
+        } else {
+            self.passive_bytes -= cell.counted_bytes.take();
+        }
+        was_live
+    }
+
+    /// Retires idle drivers, and lets cases go that turned out not to exist. Looks at so large a part of the live cases, each in
+    /// its turn: to look at all of them at once would hold up the commands. To be called often.
+    pub fn sweep(&mut self, parts: usize, now: Duration, effects: &mut Vec<TableEffect<T>>) {
+        for _ in 0..self.live.len().div_ceil(parts.max(1)) {
+            let Some(cell) = self.live.pop_front() else { return };
+            if !cell.is_live.get() {
+                continue;
+            }
             let bytes = cell.bytes();
-            if !cell.is_idle() {
-                *live_bytes += bytes;
-                return true;
-            }
+            self.live_bytes -= cell.counted_bytes.replace(bytes);
             let holds_case = cell.holds_case();
-            if holds_case && cell.last_used.get() + limits.idle_after > now {
-                *live_bytes += bytes;
-                return true;
+            if !cell.is_idle() || holds_case && cell.last_used.get() + self.limits.idle_after > now {
+                self.live_bytes += bytes;
+                self.live.push_back(cell);
+                continue;
             }
+            self.live_cases -= 1;
+            cell.is_live.set(false);
             if holds_case {
-                cell.passive_bytes.set(bytes);
-                *passive_bytes += bytes;
+                self.passive_bytes += bytes;
             } else {
-                memory.cache.borrow_mut().forget(case_id);
-                cases.pop(case_id);
+                self.memory.cache.borrow_mut().forget(cell.case_id());
+                self.cases.pop(cell.case_id());
             }
-            effects.push(TableEffect::Retire(case_id.clone()));
-            false
-        });
+            effects.push(TableEffect::Retire(cell.case_id().clone()));
+        }
     }
 
     /// A read was answered. Answers that nobody waits for any more are dropped.

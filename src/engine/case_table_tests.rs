@@ -85,7 +85,7 @@ impl Bench {
 
     fn sweep(&mut self) {
         let mut effects = Vec::new();
-        self.table.sweep(Duration::from_secs(self.seconds), &mut effects);
+        self.table.sweep(1, Duration::from_secs(self.seconds), &mut effects);
         self.perform(effects);
     }
 

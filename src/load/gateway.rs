@@ -38,9 +38,7 @@ pub(super) async fn prepare(gateway: &CommandGateway, generator: &Generator) -> 
 /// Sends one command after another until the run is over.
 pub(super) async fn run(shared: Rc<Shared>, gateway: CommandGateway) {
     while let Some(due) = shared.timetable.next(Instant::now()) {
-        if due > Instant::now() {
-            tokio::time::sleep_until(due.into()).await;
-        }
+        shared.pacer.until(due).await;
         let planned = shared.generator.next();
         let answer = send(&gateway, &shared.generator, &planned).await;
         shared.answered(&planned, due, &answer);

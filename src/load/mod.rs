@@ -6,6 +6,7 @@
 
 mod gateway;
 mod mix;
+mod pacer;
 mod post;
 mod server;
 mod stream;
@@ -24,6 +25,7 @@ pub use server::{InvalidLoadTarget, LoadServer};
 pub use tally::LoadReport;
 
 use mix::{Generator, Planned};
+use pacer::Pacer;
 use tally::{LoadAnswer, Tally};
 use timetable::Timetable;
 
@@ -71,6 +73,7 @@ pub enum LoadError {
 struct Shared {
     generator: Generator,
     timetable: Timetable,
+    pacer: Pacer,
     tally: Tally,
 }
 
@@ -90,7 +93,7 @@ pub async fn load(
         LoadTarget::Gateway(gateway) => gateway::prepare(gateway, &generator).await?,
     }
     let timetable = Timetable::new(Instant::now(), options.rate, options.warm_up, options.duration);
-    let shared = Rc::new(Shared { generator, timetable, tally: Tally::default() });
+    let shared = Rc::new(Shared { generator, timetable, pacer: Pacer::start(), tally: Tally::default() });
     let mut connections = JoinSet::new();
     for _ in 0..options.connections.max(1) {
         let shared = shared.clone();

@@ -30,9 +30,7 @@ type Connection = SendRequest<Full<Bytes>>;
 pub(super) async fn run(shared: Rc<Shared>, server: LoadServer) {
     let mut connection: Option<Connection> = None;
     while let Some(due) = shared.timetable.next(Instant::now()) {
-        if due > Instant::now() {
-            tokio::time::sleep_until(due.into()).await;
-        }
+        shared.pacer.until(due).await;
         let planned = shared.generator.next();
         let exchanged =
             tokio::time::timeout(ANSWER_TIMEOUT, exchange(&shared, &server, &mut connection, &planned)).await;

@@ -166,14 +166,8 @@ async fn run_stream(shared: &Shared, stream: &mut LineStream, due: &mut Option<I
                 let (planned, due, answer) = answer?;
                 shared.answered(&planned, due, &answer);
             }
-            () = until(wake), if wake.is_some() => {}
+            () = shared.pacer.until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
         }
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    if let Some(time) = time {
-        tokio::time::sleep_until(time.into()).await;
     }
 }
 

@@ -34,7 +34,8 @@ pub enum ShardMessage {
     Submit(Envelope<usize>),
     Settled(Vec<(CaseId, Verdict)>),
     Read(CaseId, u64, ReadFound),
-    Sweep,
+    /// One of so many parts of the live cases.
+    Sweep(usize),
 }
 
 type Mailbox = VecDeque<(Rc<CaseCell<usize>>, CaseEvent<usize>)>;
@@ -133,7 +134,8 @@ impl World {
 
     pub fn sweep(&mut self, node: usize, incarnation: u32) {
         if self.alive(node, incarnation).is_some() && !self.is_quiet {
-            self.tell_shard(node, incarnation, ShardMessage::Sweep);
+            let parts = self.between(1, 3) as usize;
+            self.tell_shard(node, incarnation, ShardMessage::Sweep(parts));
             self.begin_sweeps(node);
         }
     }
@@ -177,7 +179,7 @@ impl World {
                 }
             }
             ShardMessage::Read(case_id, number, found) => table.read_answered(&case_id, number, found, &mut effects),
-            ShardMessage::Sweep => table.sweep(now.monotonic, &mut effects),
+            ShardMessage::Sweep(parts) => table.sweep(parts, now.monotonic, &mut effects),
         }
         for effect in effects {
             match effect {
