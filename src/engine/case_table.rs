@@ -91,6 +91,8 @@ pub struct CaseTable<T> {
     /// Those with a driver, in the order in which a sweep looks at them; one that left memory goes when it is looked at.
     live: VecDeque<Rc<CaseCell<T>>>,
     live_cases: usize,
+    /// So many of them are still to be looked at in this round of sweeps, and so many each time.
+    round: (usize, usize),
     live_bytes: usize,
     passive_bytes: usize,
     no_room: u64,
@@ -101,8 +103,8 @@ impl<T> CaseTable<T> {
     /// An empty table.
     pub fn new(limits: TableLimits, memory: Rc<ShardMemory>) -> Self {
         let (cases, live) = (LruCache::unbounded(), VecDeque::new());
-        let (live_cases, live_bytes, passive_bytes) = (0, 0, 0);
-        Self { limits, memory, cases, live, live_cases, live_bytes, passive_bytes, no_room: 0, case_full: 0 }
+        let (live_cases, round, live_bytes, passive_bytes) = (0, (0, 0), 0, 0);
+        Self { limits, memory, cases, live, live_cases, round, live_bytes, passive_bytes, no_room: 0, case_full: 0 }
     }
 
     /// How many cases are in memory.
@@ -246,10 +248,15 @@ impl<T> CaseTable<T> {
         was_live
     }
 
-    /// Retires idle drivers, and lets cases go that turned out not to exist. Looks at so large a part of the live cases, each in
-    /// its turn: to look at all of them at once would hold up the commands. To be called often.
+    /// Retires idle drivers, and lets cases go that turned out not to exist. Looks at one of so many parts of the live cases, each case
+    /// in its turn: to look at all of them at once would hold up the commands. To be called often.
     pub fn sweep(&mut self, parts: usize, now: Duration, effects: &mut Vec<TableEffect<T>>) {
-        for _ in 0..self.live.len().div_ceil(parts.max(1)) {
+        if self.round.0 == 0 {
+            self.round = (self.live.len(), self.live.len().div_ceil(parts.max(1)));
+        }
+        let now_looked_at = self.round.0.min(self.round.1);
+        self.round.0 -= now_looked_at;
+        for _ in 0..now_looked_at {
             let Some(cell) = self.live.pop_front() else { return };
             if !cell.is_live.get() {
                 continue;

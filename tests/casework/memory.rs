@@ -38,7 +38,8 @@ mod heavy {
             const BYTES_PER_ID_MAX: usize = 256;
             let count = if long_tests_wanted() { 200_000 } else { 20_000 };
             let token = make_ready(database);
-            let server = ServerProcess::start(database.url());
+            // What is free goes back at once, so that what is resident is in use; else the allocator keeps it for later.
+            let server = ServerOptions::new(database.url()).environment("MIMALLOC_PURGE_DELAY", "0").start();
             let sender = Sender::new(server.url(), &token);
             let _ = sender.send(&SentCommand::note("nobody", "hello?")).await.expect_problem(404, "case-not-found");
             // What the allocator and the connections need at all is there after a scan of the same width.

@@ -113,6 +113,47 @@ fn a_commit_that_did_not_happen_is_made_once() {
     });
 }
 
+/// The fence can't be raised for a while: the other connection commits meanwhile, and in the end it is the lost one whose
+/// fence holds.
+#[test]
+fn while_a_fence_cannot_be_raised_the_other_connection_commits() {
+    let database = TestDatabase::postgres();
+    block_on(async {
+        let desk = Desk::open_with(&database, |options| options.argument("--shards").argument("1"));
+        desk.review_all(&["62".to_owned(), "63".to_owned()]).await;
+        database.sql(
+            "CREATE SEQUENCE commits; CREATE SEQUENCE tries; \
+             CREATE FUNCTION first_commit_is_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+               IF nextval('commits') = 1 THEN PERFORM pg_sleep(600); END IF; RETURN NULL; END $$; \
+             CREATE CONSTRAINT TRIGGER first_commit_is_slow AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFERRED \
+               FOR EACH ROW WHEN (NEW.case_id = '62') EXECUTE FUNCTION first_commit_is_slow(); \
+             CREATE FUNCTION no_fence() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+               PERFORM nextval('tries'); RAISE EXCEPTION 'no fence now'; END $$; \
+             CREATE TRIGGER no_fence BEFORE UPDATE ON writers FOR EACH ROW EXECUTE FUNCTION no_fence()",
+        );
+        let id = Uuid::new_v4();
+        let (client, r47) = (desk.client.clone(), desk.tokens.r47.clone());
+        let first = tokio::spawn(async move { act(&client, &r47, "62", "approve", id, 5).await });
+        let pid = waiting_writer(&database, "PgSleep");
+        let name = database.sql_value(&format!("SELECT application_name FROM pg_stat_activity WHERE pid = {pid}"));
+        let lost = name.strip_prefix("casework-writer-").unwrap();
+        terminate(&database, &pid);
+        let tries = || database.sql_value("SELECT last_value FROM tries").parse::<u32>().unwrap();
+        for before in 1..4 {
+            eventually(SOON, "the fence is tried again", || tries() > before);
+            note(&desk, "63", Uuid::new_v4(), "The other connection is free.").await.expect_status(200);
+        }
+        assert_eq!(rows_under(&database, id), [0, 0]);
+        let _ = first.await.unwrap().expect_problem(503, "unavailable");
+        database.sql("DROP TRIGGER no_fence ON writers");
+        eventually(SOON, "the fence holds", || database.sql_value("SELECT max(epoch) FROM writers") != "1");
+        let answer = approve_until_clear(desk.client.clone(), desk.tokens.r47.clone(), id).await;
+        let fenced = database.sql("SELECT writer_id FROM writers WHERE epoch > 1");
+        assert_eq!(fenced, [[lost]], "it is the lost connection whose fence was raised, and no other's");
+        check_one_outcome(&desk, &database, id, answer).await;
+    });
+}
+
 /// Committed, and the answer lost: the backend waits for a standby that does not exist, and is ended there.
 #[test]
 fn a_commit_whose_answer_was_lost_is_not_made_again() {
