@@ -7,7 +7,7 @@
 mod agreement;
 mod answers;
 mod bounds;
-mod scrape;
+pub mod scrape;
 mod table;
 mod trouble;
 
