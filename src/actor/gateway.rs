@@ -66,6 +66,19 @@ impl Default for GatewayOptions {
     }
 }
 
+impl GatewayOptions {
+    /// For a caller that never has more than so many commands on their way: its window is the bound, and nothing in it is
+    /// turned away.
+    pub fn for_window(window: usize) -> Self {
+        let defaults = Self::default();
+        Self {
+            commands_max: defaults.commands_max.max(window),
+            case_commands_max: defaults.case_commands_max.max(window),
+            ..defaults
+        }
+    }
+}
+
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }

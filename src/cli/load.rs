@@ -118,14 +118,7 @@ async fn open_target(args: &LoadArgs) -> anyhow::Result<LoadTarget> {
     let url = args.database.as_ref().expect("one of --url and --database is required");
     let database = database::open(url, Missing::Create).await?;
     let workflows = WorkflowRegistry::open(database.clone(), Vec::new(), None).await?;
-    let defaults = GatewayOptions::default();
-    let window = args.connections as usize;
-    let options = GatewayOptions {
-        // The window is the bound; nothing in it is turned away.
-        commands_max: defaults.commands_max.max(window),
-        case_commands_max: defaults.case_commands_max.max(window),
-        ..defaults
-    };
+    let options = GatewayOptions::for_window(args.connections as usize);
     Ok(LoadTarget::Gateway(CommandGateway::start(database, workflows, options).await?))
 }
 

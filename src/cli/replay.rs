@@ -97,14 +97,7 @@ async fn open_target(args: &ReplayArgs) -> anyhow::Result<ReplayTarget> {
     };
     let database = database::open(&url, Missing::Create).await?;
     let workflows = args.workflows.open(&database).await?;
-    let defaults = GatewayOptions::default();
-    let window = args.concurrency as usize;
-    let options = GatewayOptions {
-        // The window is the bound; nothing in it is turned away.
-        commands_max: defaults.commands_max.max(window),
-        case_commands_max: defaults.case_commands_max.max(window),
-        ..defaults
-    };
+    let options = GatewayOptions::for_window(args.concurrency as usize);
     Ok(ReplayTarget::Gateway(CommandGateway::start(database, workflows, options).await?))
 }
 
