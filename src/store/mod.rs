@@ -22,11 +22,13 @@ mod errors;
 pub mod postgres;
 mod records;
 mod schema_state;
+mod side_tables;
 pub mod sqlite;
 mod values;
 
 pub use database::{Database, DatabaseRuntime, DatabaseUrl, InvalidDatabaseUrl};
 pub use records::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoredWorkflow, TokenRecord};
+pub use side_tables::SideTables;
 
 /// Which database stands behind the seam. What differs between them is named here and in the conformance suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

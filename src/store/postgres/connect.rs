@@ -27,7 +27,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Where the database is and how to get there.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(in crate::store) struct Connector {
     config: Config,
     tls: Option<MakeRustlsConnect>,
 }
@@ -90,7 +90,7 @@ impl Connector {
     ///
     /// # Errors
     /// A sentence for the person who wrote the URL. It never repeats the URL, which may hold a password.
-    pub(super) fn new(url: &str) -> Result<Self, String> {
+    pub(in crate::store) fn new(url: &str) -> Result<Self, String> {
         let mut config: Config = url.parse().map_err(|error| format!("the PostgreSQL URL can't be read: {error}"))?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);

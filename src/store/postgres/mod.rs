@@ -20,8 +20,8 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use self::connect::Connector;
-use self::pool::{Pool, within};
+pub(super) use self::connect::Connector;
+pub(super) use self::pool::{Pool, within};
 use self::rows::{OperationRow, TokenRow, WorkflowRow, to_postgres_time};
 use self::schema::{api_tokens, operations, workflows};
 use self::snapshot::PostgresSnapshot;

@@ -24,14 +24,14 @@ const SESSION_SETTINGS: &str = "SET enable_seqscan = off";
 
 /// The connections that are not in use.
 #[derive(Clone)]
-pub(super) struct Pool {
+pub(in crate::store) struct Pool {
     connector: Connector,
     idle: Arc<Mutex<Vec<DieselConnection>>>,
     permits: Arc<Semaphore>,
 }
 
 /// A connection in use. It goes back to the pool only through [`Lease::finish`] with a good result.
-pub(super) struct Lease {
+pub(in crate::store) struct Lease {
     connection: DieselConnection,
     idle: Arc<Mutex<Vec<DieselConnection>>>,
     during: &'static str,
@@ -39,12 +39,12 @@ pub(super) struct Lease {
 }
 
 impl Pool {
-    pub(super) fn new(connector: Connector) -> Self {
+    pub(in crate::store) fn new(connector: Connector) -> Self {
         Self { connector, idle: Arc::default(), permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
     }
 
     /// Takes a connection, or opens one. `during` names what it is for, in words.
-    pub(super) async fn lease(&self, during: &'static str) -> Result<Lease, StoreError> {
+    pub(in crate::store) async fn lease(&self, during: &'static str) -> Result<Lease, StoreError> {
         let permit = tokio::time::timeout(READ_TIMEOUT, self.permits.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             let reason = format!("no connection was free for {} s", READ_TIMEOUT.as_secs());
@@ -78,12 +78,12 @@ impl Pool {
 
 impl Lease {
     /// What queries are given.
-    pub(super) fn diesel(&mut self) -> &mut AsyncPgConnection {
+    pub(in crate::store) fn diesel(&mut self) -> &mut AsyncPgConnection {
         self.connection.diesel()
     }
 
     /// Ends the use: classifies an error, and gives the connection back after a good result.
-    pub(super) fn finish<T>(self, result: QueryResult<T>) -> Result<T, StoreError> {
+    pub(in crate::store) fn finish<T>(self, result: QueryResult<T>) -> Result<T, StoreError> {
         let value = self.check(result)?;
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.connection);
         Ok(value)
@@ -96,7 +96,7 @@ impl Lease {
 }
 
 /// Limits the time of a query. Its connection is not used again after the limit.
-pub(super) async fn within<T>(query: impl Future<Output = QueryResult<T>>) -> QueryResult<T> {
+pub(in crate::store) async fn within<T>(query: impl Future<Output = QueryResult<T>>) -> QueryResult<T> {
     tokio::time::timeout(READ_TIMEOUT, query).await.unwrap_or_else(|_| {
         let reason = format!("no answer within {} s", READ_TIMEOUT.as_secs());
         Err(Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, Box::new(reason)))

@@ -24,7 +24,7 @@ const WAL_AUTOCHECKPOINT: u32 = 8_000;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::store) enum Role {
     /// The one that writes.
     Writer,
     /// Reads only; SQLite refuses anything else on it.

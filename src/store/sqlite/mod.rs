@@ -20,8 +20,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use uuid::Uuid;
 
-use self::connect::Role;
-use self::worker::Workers;
+pub(super) use self::connect::Role;
+pub(super) use self::worker::Workers;
 use super::errors::sqlite_store_error;
 use super::{
     BatchAnswer, CaseFilter, CaseLoad, CaseRecord, CommitError, CommitFault, DatabaseKind, LockMode, OutboxRecord,

@@ -43,11 +43,11 @@ impl Slot {
 
 /// A handle to some threads that do the same kind of work. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Workers(mpsc::Sender<Job>);
+pub(in crate::store) struct Workers(mpsc::Sender<Job>);
 
 impl Workers {
     /// Starts `count` threads named `name`.
-    pub(super) fn start(name: &str, count: usize, path: &str, role: Role) -> Result<Self, StoreError> {
+    pub(in crate::store) fn start(name: &str, count: usize, path: &str, role: Role) -> Result<Self, StoreError> {
         let (sender, receiver) = mpsc::channel::<Job>(QUEUE_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..count {
@@ -88,7 +88,7 @@ impl Workers {
     }
 
     /// Runs `work` with a connection. `during` names it, in words.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(in crate::store) async fn run<T: Send + 'static>(
         &self,
         during: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> Result<T, StoreError> + Send + 'static,
