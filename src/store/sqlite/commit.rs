@@ -9,6 +9,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::Error;
 
+use super::case_update::CaseUpdate;
 use super::connect::BUSY_TIMEOUT;
 use super::schema::{assignments, cases, operations, outbox};
 use super::worker::Slot;
@@ -140,19 +141,7 @@ fn step_write<'a>(
             diesel::delete(assignments::table.find((case_id, assignee))).execute(connection)?;
         }
     }
-    let columns = (
-        cases::workflow.eq(after.workflow.name().as_str()),
-        cases::status.eq(after.status.as_str()),
-        cases::revision.eq(after.revision.get()),
-        cases::version.eq(after.version.get()),
-        cases::updated_at.eq(after.updated_at.micros()),
-    );
-    let case = cases::table.find(case_id);
-    if step.writes_data && !is_new {
-        diesel::update(case).set((columns, cases::data.eq(&*after.data))).execute(connection)?;
-    } else {
-        diesel::update(case).set(columns).execute(connection)?;
-    }
+    CaseUpdate::new(case_id, step).execute(connection)?;
     Ok(())
 }
 

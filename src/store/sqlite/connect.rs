@@ -18,9 +18,13 @@ const VERSION_MIN: [u32; 3] = [3, 51, 3];
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before the switch to WAL mode is tried again.
 const WAL_SWITCH_PAUSE: Duration = Duration::from_millis(10);
-/// In pages (4 KiB each): how far the WAL grows before it is copied back. Lower: the same pages are written again and
-/// again; higher: a longer WAL to read.
-const WAL_AUTOCHECKPOINT: u32 = 8_000;
+/// In pages (4 KiB each): how far the WAL grows before a commit copies the rest of it back and starts it anew (most of it
+/// was copied by `checkpoints` before). Lower: commits wait for that more often; higher: a longer WAL to read and to keep.
+const WAL_AUTOCHECKPOINT: u32 = 32_000;
+/// In KiB: pages that a connection that writes keeps. With SQLite's own 2 MiB those of 10,000 cases in use do not stay.
+const WRITER_CACHE_KIB: u32 = 16_384;
+/// In KiB: pages that a connection that reads keeps; SQLite's own default.
+const READER_CACHE_KIB: u32 = 2_000;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +41,13 @@ pub(super) fn open(path: &str, role: Role) -> Result<SqliteConnection, StoreErro
     let mut connection = SqliteConnection::establish(path)
         .map_err(|error| StoreError::Unavailable { during, reason: format!("{path}: {error}") })?;
     // The timeout first: the pragmas after it may have to wait as well.
-    let query_only = if role == Role::Reader { "ON" } else { "OFF" };
+    let (query_only, cache_kib) = match role {
+        Role::Reader => ("ON", READER_CACHE_KIB),
+        Role::Writer => ("OFF", WRITER_CACHE_KIB),
+    };
     let settings = format!(
         "PRAGMA busy_timeout = {}; PRAGMA foreign_keys = OFF; PRAGMA synchronous = FULL; \
-         PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT};",
+         PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT}; PRAGMA cache_size = -{cache_kib};",
         BUSY_TIMEOUT.as_millis()
     );
     let failed = |error: diesel::result::Error| sqlite_store_error(during, &error);

@@ -1,11 +1,14 @@
 //! The store on SQLite: one file, one process that writes much, no server.
 //!
-//! Owns the threads: one that writes (`BEGIN IMMEDIATE`, WAL, `synchronous=FULL`), a few that read. There are no row locks:
+//! Owns the threads: one that writes (`BEGIN IMMEDIATE`, WAL, `synchronous=FULL`), a few that read, one that copies the log
+//! back. There are no row locks:
 //! a foreign writer (a person in the `sqlite3` shell) holds up every commit, which is then [`CommitFault::Retry`]. There is
 //! no writer's row either: after a COMMIT without a clear answer the connection is closed and opened again, which rolls back
 //! what was not committed, and what is read then is final.
 
 mod admin;
+mod case_update;
+mod checkpoints;
 mod commit;
 mod connect;
 mod reads;
@@ -20,6 +23,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use uuid::Uuid;
 
+use self::checkpoints::Checkpoints;
 pub(super) use self::connect::Role;
 pub(super) use self::worker::Workers;
 use super::errors::sqlite_store_error;
@@ -38,6 +42,7 @@ pub struct SqliteStore {
     path: Arc<str>,
     writer: Workers,
     readers: Workers,
+    checkpoints: Checkpoints,
 }
 
 impl SqliteStore {
@@ -53,6 +58,7 @@ impl SqliteStore {
         Ok(Self {
             writer: Workers::start("casework-sqlite-writer", 1, path, Role::Writer)?,
             readers: Workers::start("casework-sqlite-reader", READERS, path, Role::Reader)?,
+            checkpoints: Checkpoints::start(path)?,
             path: path.into(),
         })
     }
@@ -61,6 +67,7 @@ impl SqliteStore {
 /// A handle to the one thread that commits. Several may exist: their batches take turns.
 struct SqliteWriter {
     writer: Workers,
+    checkpoints: Checkpoints,
     is_unclear: bool,
 }
 
@@ -72,6 +79,7 @@ impl Writer for SqliteWriter {
             return Err(CommitError { fault: CommitFault::Unclear, reason });
         }
         debug_assert!(batch.is_sorted_by(|a, b| a.case_id < b.case_id), "each case once, in key order");
+        let operations = batch.iter().map(Chain::operation_count).sum();
         // Texts are shared, so a copy for the other thread costs a few counters.
         let batch = batch.to_vec();
         self.is_unclear = true;
@@ -81,6 +89,9 @@ impl Writer for SqliteWriter {
             Err(CommitError { fault: CommitFault::Unclear, reason })
         });
         self.is_unclear = result.as_ref().is_err_and(|error| error.fault == CommitFault::Unclear);
+        if result.is_ok() {
+            self.checkpoints.committed(operations);
+        }
         result
     }
 
@@ -181,7 +192,11 @@ impl Store for SqliteStore {
 
     async fn writer_open(&self, _node: &str) -> Result<Box<dyn Writer>, StoreError> {
         self.writer.run("opening a writer", |_| Ok(())).await?;
-        Ok(Box::new(SqliteWriter { writer: self.writer.clone(), is_unclear: false }))
+        Ok(Box::new(SqliteWriter {
+            writer: self.writer.clone(),
+            checkpoints: self.checkpoints.clone(),
+            is_unclear: false,
+        }))
     }
 
     async fn writers_fence(&self, _node: &str) -> Result<(), StoreError> {

@@ -87,6 +87,12 @@ impl Workers {
         receiver.await.ok()
     }
 
+    /// Has `work` run some time later, unless so much waits already that there is no place for it.
+    pub(super) fn offer(&self, work: impl FnOnce(&mut Slot) + Send + 'static) {
+        // Refused: whoever offers does so again.
+        let _ = self.0.try_send(Box::new(work));
+    }
+
     /// Runs `work` with a connection. `during` names it, in words.
     pub(in crate::store) async fn run<T: Send + 'static>(
         &self,
