@@ -58,6 +58,7 @@ pub mod domain;
 pub mod engine;
 pub mod history;
 pub mod http;
+pub mod idempotency;
 pub mod load;
 pub mod metrics;
 pub mod store;

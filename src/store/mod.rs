@@ -21,6 +21,7 @@ mod database;
 mod errors;
 pub mod postgres;
 mod records;
+mod redis_link;
 mod schema_state;
 mod side_tables;
 pub mod sqlite;
@@ -28,6 +29,7 @@ mod values;
 
 pub use database::{Database, DatabaseRuntime, DatabaseUrl, InvalidDatabaseUrl};
 pub use records::{CaseFilter, CaseLoad, CaseRecord, OutboxRecord, StoredWorkflow, TokenRecord};
+pub use redis_link::RedisLink;
 pub use side_tables::SideTables;
 
 /// Which database stands behind the seam. What differs between them is named here and in the conformance suite.

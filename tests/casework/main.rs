@@ -19,6 +19,7 @@ mod failure_trace;
 mod history;
 mod hot_case;
 mod http;
+mod idempotency;
 mod load;
 mod memory;
 mod metrics;

@@ -1,0 +1,58 @@
+//! How many requests are being run, so that a server can wait for them before it ends.
+//!
+//! Owns a count and who waits for it. Cannot fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use tokio::sync::Notify;
+
+/// The count. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Running(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    count: AtomicUsize,
+    is_draining: AtomicBool,
+    none_left: Notify,
+}
+
+/// One that runs; dropped at its end.
+pub(super) struct Guard(Arc<State>);
+
+impl Running {
+    /// One more.
+    pub(super) fn enter(&self) -> Guard {
+        self.0.count.fetch_add(1, SeqCst);
+        Guard(self.0.clone())
+    }
+
+    /// Whether new ones are to be refused.
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.is_draining.load(SeqCst)
+    }
+
+    /// Has new ones refused, and waits for those that run.
+    pub(super) async fn drain(&self) {
+        self.0.is_draining.store(true, SeqCst);
+        loop {
+            let woken = self.0.none_left.notified();
+            tokio::pin!(woken);
+            // Listening comes before looking, so that the last one's end is not missed.
+            woken.as_mut().enable();
+            if self.0.count.load(SeqCst) == 0 {
+                return;
+            }
+            woken.await;
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, SeqCst) == 1 {
+            self.0.none_left.notify_waiters();
+        }
+    }
+}
