@@ -15,9 +15,9 @@ use super::key::Principal;
 /// Tells who sent a request; `None`: nobody knows, and it is answered 401.
 pub(super) type PrincipalOf = Arc<dyn Fn(&ServiceRequest) -> Option<Principal> + Send + Sync>;
 /// Chooses among requests.
-pub(super) type RequestFilter = Arc<dyn Fn(&ServiceRequest) -> bool + Send + Sync>;
+pub type RequestFilter = Arc<dyn Fn(&ServiceRequest) -> bool + Send + Sync>;
 /// Chooses among statuses.
-pub(super) type StatusFilter = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
+pub type StatusFilter = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
 /// What to do with a request whose key can't be claimed because the store is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +78,10 @@ pub struct IdempotencyOptions {
     pub when_unavailable: WhenUnavailable,
     /// Headers that are kept beside those that always are.
     pub kept_headers: Vec<HeaderName>,
-    pub(super) is_final: StatusFilter,
-    pub(super) applies: RequestFilter,
+    /// Which statuses end an operation; see [`IdempotencyOptions::with_final`].
+    pub is_final: StatusFilter,
+    /// Which requests the layer looks at; see [`IdempotencyOptions::with_filter`].
+    pub applies: RequestFilter,
 }
 
 impl Default for IdempotencyOptions {

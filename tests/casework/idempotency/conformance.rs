@@ -17,7 +17,7 @@ fn planted_bugs_are_found() {
         (Bug::ReleaseWithoutToken, Some("given back")),
         (Bug::ClaimByGetThenSet, Some("were given the key")),
         (Bug::FingerprintAsKey, Some("given")),
-        (Bug::OneLifetime, Some("did not become free")),
+        (Bug::OneLifetime, Some("a lease of")),
     ] {
         let store = FaultyStore::shared(bug);
         let found = block_on(check_all(&Stores { first: store.clone(), second: store })).err();

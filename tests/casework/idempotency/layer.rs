@@ -9,7 +9,7 @@ use casework::idempotency::{IdempotencyOptions, IdempotencyStore, MemoryBounds, 
 use reqwest::Method;
 use tokio::sync::Barrier;
 
-use super::service::{Runs, Service, post, send};
+use super::service::{Runs, Service, client, post, send};
 use super::stores::on_every_store;
 use crate::support::database::block_on;
 use crate::support::wait::eventually_async;
@@ -52,7 +52,7 @@ fn equal_requests_at_once_run_once_on_every_store() {
         let services = [stores.first.clone(), stores.second.clone()]
             .map(|store| Service::start_with(store, IdempotencyOptions::default(), runs.clone()));
         block_on(async {
-            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            let client = client();
             for round in 0..10 {
                 let (key, barrier) = (uuid::Uuid::new_v4().to_string(), Arc::new(Barrier::new(64)));
                 let path = format!("/created/{round}");
@@ -233,7 +233,7 @@ fn large_and_streamed_answers_come_whole_once_and_are_never_run_twice() {
             assert_eq!(again.header("idempotent-body"), (!is_kept).then_some("not-kept"));
             assert_eq!(service.runs.of(&path), 1);
         }
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = client();
         let request = client.post(service.url("/stream")).header("idempotency-key", "s").header("x-user", "47");
         let started = Instant::now();
         let mut response = request.body("").send().await.unwrap();
@@ -261,7 +261,7 @@ fn the_handler_gets_the_whole_body() {
         let body = format!("{{\"a\": \"{}\"}}", "x".repeat(200_000));
         assert_eq!(post(&service, "/echo", "k", &body).await.body, body.as_bytes());
         let chunks = futures_util::stream::iter(["{\"a\"", ":1}"].map(Ok::<_, std::io::Error>));
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = client();
         let request = client.post(service.url("/echo")).header("idempotency-key", "chunked").header("x-user", "47");
         let response = request.body(reqwest::Body::wrap_stream(chunks)).send().await.unwrap();
         assert_eq!(&response.bytes().await.unwrap()[..], b"{\"a\":1}");

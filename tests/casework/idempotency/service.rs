@@ -128,6 +128,13 @@ async fn handle(request: HttpRequest, runs: web::Data<Runs>, body: Bytes) -> Res
     })
 }
 
+/// A client with connections of its own.
+pub fn client() -> reqwest::Client {
+    // Somebody else of this process may have named a provider already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
 /// Sends a POST on a connection of its own and returns status, headers of interest and body.
 pub async fn post(service: &Service, path: &str, key: &str, body: &str) -> Got {
     send(service, reqwest::Method::POST, path, &[("idempotency-key", key), ("x-user", "47")], body).await
@@ -136,8 +143,7 @@ pub async fn post(service: &Service, path: &str, key: &str, body: &str) -> Got {
 /// The same with everything to choose.
 pub async fn send(service: &Service, method: reqwest::Method, path: &str, headers: &[(&str, &str)], body: &str) -> Got {
     // A client of its own: a new connection, which may reach another worker.
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let mut request = client.request(method, service.url(path)).body(body.to_owned());
+    let mut request = client().request(method, service.url(path)).body(body.to_owned());
     if !headers.iter().any(|(name, _)| *name == "content-type") {
         request = request.header("content-type", "application/json");
     }
