@@ -236,7 +236,7 @@ impl Layer {
                     );
                 }
                 let lifetime = options.response_lifetime;
-                Ok(Admitted::Claimed(ClaimInHand { identity, fingerprint, token, lifetime }))
+                Ok(Admitted::Claimed(ClaimInHand::new(identity, fingerprint, token, lifetime)))
             }
             Ok(Claim::Completed(response)) => {
                 count(&self.counters.replayed);

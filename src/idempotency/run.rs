@@ -36,16 +36,21 @@ const STORE_RETRIES_MAX: u32 = 60;
 /// What a handler needs to store its answer within its own transaction: in the extensions of a request that was claimed.
 #[derive(Debug, Clone)]
 pub struct ClaimInHand {
-    pub(super) identity: Identity,
-    pub(super) fingerprint: Fingerprint,
-    pub(super) token: ClaimToken,
-    pub(super) lifetime: Duration,
+    identity: Identity,
+    fingerprint: Fingerprint,
+    token: ClaimToken,
+    lifetime: Duration,
 }
 
 impl ClaimInHand {
     /// The claim of a request; `None`: the layer did not claim it.
     pub fn of(request: &HttpRequest) -> Option<Self> {
         request.extensions().get::<Self>().cloned()
+    }
+
+    /// A claim that was made without the layer, on the store itself.
+    pub fn new(identity: Identity, fingerprint: Fingerprint, token: ClaimToken, lifetime: Duration) -> Self {
+        Self { identity, fingerprint, token, lifetime }
     }
 
     /// What the answer is kept under.

@@ -6,4 +6,5 @@ mod layer;
 mod promises;
 mod service;
 mod stores;
+mod transaction;
 mod trouble;
