@@ -25,7 +25,7 @@ use super::key::{IdempotencyKey, Identity, Principal};
 use super::options::{IdempotencyOptions, InvalidOptions, PrincipalOf, WhenUnavailable};
 use super::problems::{Problem, ProblemCode};
 use super::run::{ClaimInHand, run};
-use super::running::Running;
+use super::running::{Guard, Running};
 use super::stores::{IdempotencyStore, StoreFault};
 use crate::store::{DatabaseRuntime, StoreError};
 
@@ -167,14 +167,14 @@ where
             match layer.admit(&mut request).await {
                 Ok(Admitted::Unprotected) => service.call(request).await.map(ServiceResponse::map_into_boxed_body),
                 Ok(Admitted::Answered(response)) => Ok(request.into_response(response)),
-                Ok(Admitted::Claimed(claim)) => {
+                Ok(Admitted::Claimed(claim, running)) => {
                     request.extensions_mut().insert(claim.clone());
                     let outer = request.request().clone();
                     let (sender, receiver) = oneshot::channel();
                     // A task of its own: this future is dropped when the client resets its connection.
                     actix_web::rt::spawn(async move {
                         let handler = async move { service.call(request).await };
-                        let outcome = run(layer, claim, outer, handler).await;
+                        let outcome = run(layer, running, claim, outer, handler).await;
                         // Nobody waits any more: the answer is stored.
                         let _ = sender.send(outcome);
                     });
@@ -191,8 +191,8 @@ where
 enum Admitted {
     /// It has no key and needs none, or the store is away and that is allowed.
     Unprotected,
-    /// It is run, under this claim.
-    Claimed(ClaimInHand),
+    /// It is run, under this claim, and counts as running.
+    Claimed(ClaimInHand, Guard),
     /// It was answered before.
     Answered(HttpResponse),
 }
@@ -214,10 +214,10 @@ impl Layer {
             let detail = "keys belong to a caller, and this request does not say whose it is; authenticate it";
             Problem::new(ProblemCode::Unauthenticated, detail)
         })?;
-        if self.running.is_draining() {
+        let running = self.running.enter().ok_or_else(|| {
             let detail = "the server is shutting down; send the same request again, under the same key";
-            return Err(Problem::new(ProblemCode::Draining, detail));
-        }
+            Problem::new(ProblemCode::Draining, detail)
+        })?;
         let body = self.read_body(request).await?;
         let fingerprint = fingerprint_of(request, &body)?;
         request.set_payload(Payload::from(body));
@@ -236,7 +236,7 @@ impl Layer {
                     );
                 }
                 let lifetime = options.response_lifetime;
-                Ok(Admitted::Claimed(ClaimInHand::new(identity, fingerprint, token, lifetime)))
+                Ok(Admitted::Claimed(ClaimInHand::new(identity, fingerprint, token, lifetime), running))
             }
             Ok(Claim::Completed(response)) => {
                 count(&self.counters.replayed);

@@ -15,7 +15,8 @@ use actix_web::dev::ServiceResponse;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::claim::{ClaimToken, Holding};
 use super::counters::count;
@@ -24,6 +25,7 @@ use super::key::Identity;
 use super::middleware::Layer;
 use super::problems::{Problem, ProblemCode};
 use super::recorded_response::RecordedResponse;
+use super::running::Guard;
 use super::stores::StoreFault;
 
 /// How long a caller waits for its answer to be stored before it gets it all the same.
@@ -69,23 +71,22 @@ impl ClaimInHand {
     }
 }
 
-/// Renews a lease until it is dropped.
-struct Renewals(AbortHandle);
-
-impl Drop for Renewals {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Renews a lease until it is stopped or dropped.
+struct Renewals {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
 impl Renewals {
     /// Starts renewing on the layer's own runtime: a handler that blocks its worker must not lose its lease by that.
     fn start(layer: &Arc<Layer>, claim: &ClaimInHand) -> Self {
+        let (stop, stopped) = oneshot::channel();
         let (runtime, layer, claim) = (layer.runtime.clone(), layer.clone(), claim.clone());
         let task = runtime.handle().spawn(async move {
             let lease = layer.options.claim_lease;
-            loop {
-                tokio::time::sleep(lease / 3).await;
+            tokio::pin!(stopped);
+            // The other side is gone, or says so: either way it is over.
+            while tokio::time::timeout(lease / 3, &mut stopped).await.is_err() {
                 match layer.store.renew(&claim.identity, &claim.fingerprint, claim.token, lease).await {
                     Ok(Holding::Held) => {}
                     Ok(Holding::Lost) => {
@@ -99,13 +100,21 @@ impl Renewals {
                 }
             }
         });
-        Self(task.abort_handle())
+        Self { stop, task }
+    }
+
+    /// Stops, and waits for a renewal that is on its way: behind a release it would take the key again.
+    async fn stop(self) {
+        // Refused: it has ended by itself.
+        let _ = self.stop.send(());
+        let _ = tokio::time::timeout(STORE_WAIT, self.task).await;
     }
 }
 
 /// Runs a claimed request to its end. The future must be spawned: whoever waits for it may go away.
 pub(super) async fn run<F, B>(
     layer: Arc<Layer>,
+    _running: Guard,
     claim: ClaimInHand,
     request: HttpRequest,
     handler: F,
@@ -114,10 +123,10 @@ where
     F: Future<Output = Result<ServiceResponse<B>, Error>>,
     B: MessageBody + 'static,
 {
-    let _running = layer.running.enter();
     let renewals = Renewals::start(&layer, &claim);
     let result = AssertUnwindSafe(handler).catch_unwind().await;
-    let response = match result {
+    renewals.stop().await;
+    match result {
         Ok(Ok(response)) if response.response().error().is_none() && (layer.options.is_final)(response.status()) => {
             keep(&layer, &claim, response.map_into_boxed_body()).await
         }
@@ -135,9 +144,7 @@ where
             let problem = Problem::new(ProblemCode::Internal, "the request was not finished; send it again");
             Ok(ServiceResponse::new(request, problem.response()))
         }
-    };
-    drop(renewals);
-    response
+    }
 }
 
 /// Stores a final answer, and returns it for its caller.
@@ -182,7 +189,7 @@ async fn store(layer: &Arc<Layer>, claim: &ClaimInHand, response: RecordedRespon
     let (layer, claim) = (layer.clone(), claim.clone());
     let runtime = layer.runtime.clone();
     let storing = runtime.handle().spawn(async move {
-        let _running = layer.running.enter();
+        let _running = layer.running.go_on();
         for attempt in 0..STORE_RETRIES_MAX {
             let lifetime = claim.lifetime;
             match layer.store.complete(&claim.identity, &claim.fingerprint, claim.token, &response, lifetime).await {

@@ -22,15 +22,17 @@ struct State {
 pub(super) struct Guard(Arc<State>);
 
 impl Running {
-    /// One more.
-    pub(super) fn enter(&self) -> Guard {
-        self.0.count.fetch_add(1, SeqCst);
-        Guard(self.0.clone())
+    /// One more; `None`: new ones are refused.
+    pub(super) fn enter(&self) -> Option<Guard> {
+        // Counted before looking: whoever drains either sees it or has been seen.
+        let guard = self.go_on();
+        (!self.0.is_draining.load(SeqCst)).then_some(guard)
     }
 
-    /// Whether new ones are to be refused.
-    pub(super) fn is_draining(&self) -> bool {
-        self.0.is_draining.load(SeqCst)
+    /// One more that belongs to one that runs already.
+    pub(super) fn go_on(&self) -> Guard {
+        self.0.count.fetch_add(1, SeqCst);
+        Guard(self.0.clone())
     }
 
     /// Has new ones refused, and waits for those that run.

@@ -56,7 +56,8 @@ struct Table {
 impl MemoryStore {
     /// An empty store.
     pub fn new(bounds: MemoryBounds) -> Self {
-        if std::thread::current().name().is_some_and(|name| name.starts_with("actix-server worker")) {
+        // The name that actix gives the threads of its workers.
+        if std::thread::current().name().is_some_and(|name| name.starts_with("actix-rt|") && name.contains("arbiter")) {
             tracing::warn!(
                 "a memory store for idempotency was made on a worker's thread: each worker has its own then, and a \
                  repeat that reaches another one runs again; make it once, before HttpServer::new"

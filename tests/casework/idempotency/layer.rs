@@ -183,6 +183,10 @@ fn odd_keys_and_bodies_are_refused_before_anything_runs() {
         }
         post(&service, "/created", "k", &" ".repeat((1 << 20) + 1)).await.expect_problem(413, "too-large");
         assert_eq!(service.runs.of("/created"), 0);
+        // By this name a memory store knows that it was made for one worker alone, and warns.
+        let thread = send(&service, Method::GET, "/thread", &[], "").await.body;
+        let thread = String::from_utf8_lossy(&thread);
+        assert!(thread.starts_with("actix-rt|") && thread.contains("arbiter"), "{thread}");
         // GET is none of the layer's business.
         assert_eq!(send(&service, Method::GET, "/created", &[], "").await.status, 201);
     });

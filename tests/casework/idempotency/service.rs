@@ -93,7 +93,7 @@ impl Drop for Service {
 }
 
 /// What the path says: `/created`, `/slow/MILLISECONDS`, `/status/CODE`, `/then/CODE` (that code first, 200 afterwards),
-/// `/error`, `/panic`, `/bytes/COUNT`, `/stream`, `/echo`.
+/// `/error`, `/panic`, `/bytes/COUNT`, `/stream`, `/echo`, `/thread`.
 async fn handle(request: HttpRequest, runs: web::Data<Runs>, body: Bytes) -> Result<HttpResponse, actix_web::Error> {
     let path = request.path().to_owned();
     let run = runs.add(&path);
@@ -124,6 +124,7 @@ async fn handle(request: HttpRequest, runs: web::Data<Runs>, body: Bytes) -> Res
             HttpResponse::Ok().streaming(start.chain(chunks))
         }
         "echo" => HttpResponse::Ok().body(body),
+        "thread" => HttpResponse::Ok().body(std::thread::current().name().unwrap_or_default().to_owned()),
         _ => HttpResponse::Ok().json(serde_json::json!({ "run": run })),
     })
 }

@@ -16,6 +16,7 @@ enum Ended {
     ByHandler,
     /// Another one has run the request.
     LeaseLost,
+    #[expect(dead_code, reason = "shown where a test fails")]
     Database(diesel::result::Error),
 }
 
