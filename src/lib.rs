@@ -37,7 +37,8 @@
 //! 8. [`http`]: the routes, in one table; problems, in one mapping.
 //! 9. [`cli`]: one subcommand a file.
 //!
-//! Beside them [`metrics`]: what the process measures of itself, for Prometheus.
+//! Beside them [`metrics`]: what the process measures of itself, for Prometheus. For any service, with cases or without:
+//! [`lock`], a semaphore lock.
 //!
 //! # Invariants
 //!
@@ -47,7 +48,7 @@
 //! * **No answer before its commit.** An acceptance waits for its transaction, a rejection for its version check.
 //! * **Unclear is settled by the fence**, never by reading alone.
 //! * **Deciding is pure.** Time and ids come in as arguments; `domain` and `engine` do no I/O.
-//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← `metrics` ← `actor` ← `command_log` ← `history` ← `load` ← `http` ← `cli`.
+//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← {`metrics`, `lock`} ← `actor` ← `command_log` ← `history` ← `load` ← `http` ← `cli`.
 //! * **Every queue is bounded**, and what does not fit is refused before anything is recorded.
 
 pub mod actor;
@@ -59,5 +60,6 @@ pub mod engine;
 pub mod history;
 pub mod http;
 pub mod load;
+pub mod lock;
 pub mod metrics;
 pub mod store;
