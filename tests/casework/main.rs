@@ -20,6 +20,7 @@ mod history;
 mod hot_case;
 mod http;
 mod load;
+mod lock;
 mod memory;
 mod metrics;
 mod pace;
