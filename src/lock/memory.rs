@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use super::{LeaseTtl, LockName, LockStore, LockStoreError, Owner};
 
-/// Leases at a time, unless another number is given: some 40 MB of them.
+/// Leases at a time, unless another number is given.
 const LEASES_MAX: usize = 100_000;
 
 /// A store for one process. Its clock is monotonic; numbers come from the wall clock, so that they go on growing after a
@@ -37,8 +37,8 @@ struct Lease {
 }
 
 impl MemoryLockStore {
-    /// A store for at most `leases_max` leases that have not run out. Too few: callers get errors; too many: memory, some 400
-    /// bytes each.
+    /// A store for at most `leases_max` leases that have not run out. Too low: callers get errors; too high: memory, which
+    /// each lease takes until it is given back or has run out.
     pub fn new(leases_max: usize) -> Self {
         Self { leases_max, leases: Mutex::default() }
     }

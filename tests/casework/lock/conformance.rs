@@ -170,13 +170,20 @@ async fn an_owner_whose_lease_ran_out_does_not_extend_the_next_ones(stores: &Sto
 }
 
 async fn a_lease_that_ran_out_is_neither_renewed_nor_released(stores: &Stores) -> Finding {
-    let (name, later) = (name("ran out"), name("ran out later"));
-    let (a, _) = take(&stores.first, &name, SHORT).await?;
-    take(&stores.first, &later, SHORT).await?;
-    take_when_free(&stores.second, &later, LONG).await?;
-    ensure!(!renew(&stores.first, &name, a, LONG).await?, "it was renewed");
-    ensure!(!release(&stores.first, &name, a).await?, "it was there to release");
-    take(&stores.second, &name, LONG).await?;
+    // Alone, and beside one that lives: then the store still has something under that name.
+    for (permits, case) in [(1, "alone"), (2, "beside another")] {
+        let (name, later) = (name(&format!("ran out {case}")), name(&format!("ran out {case}, later")));
+        if permits == 2 {
+            take(&stores.second, &name, LONG).await?;
+        }
+        let taken = acquire_one_of(&stores.first, &name, SHORT, permits).await?;
+        let (a, _) = taken.ok_or("a permit is free, and was not given")?;
+        take(&stores.first, &later, SHORT).await?;
+        take_when_free(&stores.second, &later, LONG).await?;
+        ensure!(!renew(&stores.first, &name, a, LONG).await?, "it was renewed, {case}");
+        ensure!(!release(&stores.first, &name, a).await?, "it was there to release, {case}");
+        ensure!(acquire_one_of(&stores.second, &name, LONG, permits).await?.is_some(), "its permit is gone, {case}");
+    }
     Ok(())
 }
 
@@ -270,6 +277,8 @@ async fn a_step_that_is_sent_again_takes_nothing_twice(stores: &Stores) -> Findi
     let again = stores.second.acquire(&name, owner, ttl, two).await.map_err(words)?;
     ensure!(first.is_some() && again > first, "{again:?} after {first:?}");
     ensure!(acquire_one_of(&stores.first, &name, LONG, 2).await?.is_some(), "one owner took both permits");
+    let again = stores.first.acquire(&name, owner, ttl, two).await.map_err(words)?;
+    ensure!(again.is_some(), "an owner is in its own way");
     ensure!(release(&stores.first, &name, owner).await?, "the owner's release found no lease");
     ensure!(!release(&stores.first, &name, owner).await?, "one release was not enough");
     Ok(())
