@@ -37,8 +37,8 @@
 //! 8. [`http`]: the routes, in one table; problems, in one mapping.
 //! 9. [`cli`]: one subcommand a file.
 //!
-//! Beside them [`metrics`]: what the process measures of itself, for Prometheus; and [`idempotency`], which stands on its own:
-//! one answer for each key, for any actix-web service.
+//! Beside them [`metrics`]: what the process measures of itself, for Prometheus. For any service, with cases or without:
+//! [`idempotency`], one answer for each key, and [`lock`], a semaphore lock.
 //!
 //! # Invariants
 //!
@@ -48,7 +48,7 @@
 //! * **No answer before its commit.** An acceptance waits for its transaction, a rejection for its version check.
 //! * **Unclear is settled by the fence**, never by reading alone.
 //! * **Deciding is pure.** Time and ids come in as arguments; `domain` and `engine` do no I/O.
-//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← {`metrics`, `idempotency`} ← `actor` ← `command_log` ← `history` ← `load` ← `http` ← `cli`.
+//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← {`metrics`, `lock`, `idempotency`} ← `actor` ← `command_log` ← `history` ← `load` ← `http` ← `cli`.
 //! * **Every queue is bounded**, and what does not fit is refused before anything is recorded.
 
 pub mod actor;
@@ -61,5 +61,6 @@ pub mod history;
 pub mod http;
 pub mod idempotency;
 pub mod load;
+pub mod lock;
 pub mod metrics;
 pub mod store;

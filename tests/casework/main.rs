@@ -21,6 +21,7 @@ mod hot_case;
 mod http;
 mod idempotency;
 mod load;
+mod lock;
 mod memory;
 mod metrics;
 mod pace;

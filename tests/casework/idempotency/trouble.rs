@@ -12,7 +12,7 @@ use super::promises::{LONG, answer, fingerprint, fresh_identity};
 use super::service::{Service, post};
 use super::stores::{on_every_store, redis};
 use crate::support::database::block_on;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{Persistence, RedisServer};
 use crate::support::wait::eventually_async;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ fn without_redis_nothing_runs_unless_that_is_allowed() {
     let running = Service::start(Arc::new(RedisStore::open(&server.url()).unwrap()), open);
     block_on(async {
         assert_eq!(post(&refusing, "/created", "a", "{}").await.status, 201);
-        server.kill();
+        server.kill_9();
         for key in ["a", "b"] {
             let got = post(&refusing, "/created", key, "{}").await;
             let problem = got.expect_problem(503, "unavailable");
@@ -45,12 +45,12 @@ fn without_redis_nothing_runs_unless_that_is_allowed() {
 
 #[test]
 fn redis_that_dies_while_a_request_runs_costs_the_caller_nothing() {
-    let mut server = RedisServer::start_persistent();
+    let mut server = RedisServer::start_with(Persistence::Always);
     let service = Service::start(Arc::new(RedisStore::open(&server.url()).unwrap()), IdempotencyOptions::default());
     block_on(async {
         let (first, ()) = tokio::join!(post(&service, "/slow/500", "k", "{}"), async {
             eventually_async(DEADLINE, "the request to run", || async { service.runs.of("/slow/500") == 1 }).await;
-            server.kill();
+            server.kill_9();
         });
         assert_eq!((first.status, first.is_replay()), (201, false));
         server.start_again();
@@ -73,8 +73,9 @@ fn redis_that_forgets_in_the_middle_is_told_again() {
     block_on(async {
         let (first, ()) = tokio::join!(post(&service, "/slow/1500", "k", "{}"), async {
             eventually_async(DEADLINE, "the request to run", || async { service.runs.of("/slow/1500") == 1 }).await;
-            server.ask(&["FLUSHALL"]);
-            eventually_async(DEADLINE, "the claim to be renewed", || async { server.ask(&["DBSIZE"]) == "1" }).await;
+            server.flush();
+            eventually_async(DEADLINE, "the claim to be renewed", || async { server.command(&["DBSIZE"]) == ":1\r\n" })
+                .await;
             assert_eq!(post(&service, "/slow/1500", "k", "{}").await.status, 202);
         });
         assert_eq!(first.status, 201);
@@ -90,8 +91,9 @@ fn every_key_in_redis_has_an_end() {
     block_on(async {
         let (store, identity, token) = (stores.first, fresh_identity(), ClaimToken::random());
         let has_an_end = |during: &str| {
-            let keys = server.ask(&["EVAL", "return redis.call('PTTL', redis.call('KEYS', '*')[1])", "0"]);
-            let left: i64 = keys.parse().unwrap();
+            let script = "return redis.call('PTTL', redis.call('KEYS', '*')[1])";
+            let answer = server.command(&["EVAL", script, "0"]);
+            let left: i64 = answer.trim().trim_start_matches(':').parse().unwrap();
             assert!(left > 0, "{during}: PTTL {left}");
         };
         assert_eq!(store.claim(&identity, &fingerprint("{}"), token, LONG).await, Ok(Claim::Claimed));
