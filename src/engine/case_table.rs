@@ -6,7 +6,7 @@
 //! decides about a case, never does I/O: each call appends effects. Cannot fail.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use lru::LruCache;
@@ -88,8 +88,9 @@ pub struct CaseTable<T> {
     limits: TableLimits,
     memory: Rc<ShardMemory>,
     cases: LruCache<CaseId, Entry<T>>,
-    /// Those with a driver, in the order in which a sweep looks at them; one that left memory goes when it is looked at.
-    live: VecDeque<Rc<CaseCell<T>>>,
+    /// Those with a driver, in the order in which a sweep looks at them. The place of one that left memory goes when it is
+    /// looked at, and does not keep the case until then.
+    live: VecDeque<Weak<CaseCell<T>>>,
     live_cases: usize,
     /// So many of them are still to be looked at in this round of sweeps, and so many each time.
     round: (usize, usize),
@@ -204,7 +205,7 @@ impl<T> CaseTable<T> {
         let Some(Entry::Kept(cell)) = self.cases.get_mut(case_id) else { return };
         cell.deliver();
         if !cell.is_live.replace(true) {
-            self.live.push_back(cell.clone());
+            self.live.push_back(Rc::downgrade(cell));
             self.live_cases += 1;
             self.live_bytes += cell.counted_bytes.get();
             self.passive_bytes -= cell.counted_bytes.get();
@@ -257,16 +258,14 @@ impl<T> CaseTable<T> {
         let now_looked_at = self.round.0.min(self.round.1);
         self.round.0 -= now_looked_at;
         for _ in 0..now_looked_at {
-            let Some(cell) = self.live.pop_front() else { return };
-            if !cell.is_live.get() {
-                continue;
-            }
+            let Some(place) = self.live.pop_front() else { return };
+            let Some(cell) = place.upgrade().filter(|cell| cell.is_live.get()) else { continue };
             let bytes = cell.bytes();
             self.live_bytes -= cell.counted_bytes.replace(bytes);
             let holds_case = cell.holds_case();
             if !cell.is_idle() || holds_case && cell.last_used.get() + self.limits.idle_after > now {
                 self.live_bytes += bytes;
-                self.live.push_back(cell);
+                self.live.push_back(place);
                 continue;
             }
             self.live_cases -= 1;

@@ -205,3 +205,17 @@ fn a_table_tells_what_it_holds_and_whom_it_turned_away() {
     let used = bench.table.take_stats();
     assert_eq!((used.live_cases, used.passive_cases, used.passive_bytes), (2, 0, 0));
 }
+
+#[test]
+fn what_has_left_memory_is_freed_at_once_and_not_by_a_later_sweep() {
+    let mut bench = Bench::new(2);
+    let mut left = Vec::new();
+    for n in 1..=50 {
+        bench.submit(n, n, "open");
+        left.extend(bench.delivered.iter().map(|(cell, _)| Rc::downgrade(cell)));
+        bench.work();
+        bench.settle(n, Verdict::Held);
+    }
+    assert_eq!(bench.table.case_count(), 2);
+    assert_eq!(left.iter().filter(|cell| cell.strong_count() > 0).count(), 2, "no sweep has come yet");
+}
