@@ -209,13 +209,57 @@ fn a_table_tells_what_it_holds_and_whom_it_turned_away() {
 #[test]
 fn what_has_left_memory_is_freed_at_once_and_not_by_a_later_sweep() {
     let mut bench = Bench::new(2);
-    let mut left = Vec::new();
+    let (mut left, mut actors) = (Vec::new(), Vec::new());
     for n in 1..=50 {
         bench.submit(n, n, "open");
         left.extend(bench.delivered.iter().map(|(cell, _)| Rc::downgrade(cell)));
+        // The actor of one of them takes its time to end.
+        actors.extend(bench.delivered.iter().filter(|_| n == 25).map(|(cell, _)| cell.clone()));
         bench.work();
         bench.settle(n, Verdict::Held);
     }
-    assert_eq!(bench.table.case_count(), 2);
-    assert_eq!(left.iter().filter(|cell| cell.strong_count() > 0).count(), 2, "no sweep has come yet");
+    let alive = left.iter().filter(|cell| cell.strong_count() > 0).count();
+    assert_eq!(alive, 2 + actors.len(), "no sweep has come yet");
+    bench.seen();
+    bench.sweep();
+    assert_eq!(bench.seen(), [""; 0], "what has left is not sent away again");
+    let stats = bench.table.take_stats();
+    assert_eq!((stats.live_cases, stats.passive_cases), (2, 0));
+    let in_memory = left.iter().rev().take(2).filter_map(Weak::upgrade);
+    assert_eq!(stats.live_bytes, in_memory.map(|cell| cell.bytes()).sum::<usize>());
+}
+
+#[test]
+fn a_case_that_turned_out_to_be_missing_leaves_nothing_counted() {
+    let mut bench = Bench::new(10);
+    bench.submit(1, 1, "open");
+    bench.work();
+    bench.sweep();
+    assert!(bench.table.take_stats().live_bytes > 0);
+    bench.settle(1, Verdict::Failed);
+    bench.sweep();
+    assert_eq!(bench.table.take_stats(), TableStats::default());
+}
+
+#[test]
+fn each_live_case_is_looked_at_once_a_round_in_equal_parts() {
+    let mut bench = Bench::new(100);
+    let open = |bench: &mut Bench, n: u32| {
+        bench.submit(n, n, "open");
+        bench.work();
+        bench.settle(n, Verdict::Held);
+        bench.seen();
+    };
+    let retired = |bench: &mut Bench| {
+        let mut effects = Vec::new();
+        bench.table.sweep(4, Duration::from_secs(bench.seconds), &mut effects);
+        effects.len()
+    };
+    open(&mut bench, 1);
+    assert_eq!(retired(&mut bench), 0, "a round of one");
+    (2..=10).for_each(|n| open(&mut bench, n));
+    bench.seconds = 11;
+    let parts: Vec<usize> = (0..4).map(|_| retired(&mut bench)).collect();
+    assert_eq!(parts, [3, 3, 3, 1]);
+    assert_eq!(bench.table.take_stats().live_cases, 0);
 }

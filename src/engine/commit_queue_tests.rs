@@ -359,3 +359,27 @@ fn a_lock_that_outlasts_the_deadline_is_told_as_well() {
     assert_eq!(bench.seen().last().map(String::as_str), Some("001 Contention"));
     assert_eq!(bench.queue.waits().locked, [Duration::from_millis(31_000) - locked_at]);
 }
+
+#[test]
+fn chains_that_are_handed_over_together_go_out_together() {
+    let mut bench = Bench::new();
+    let chains = (1..=3).map(|n| (chain(n), Duration::from_secs(30))).collect();
+    bench.event(QueueEvent::Enqueued(chains));
+    assert_eq!(bench.seen(), ["commit 001,002,003"]);
+}
+
+#[test]
+fn what_waits_when_one_connection_is_away_goes_out_on_the_other() {
+    let mut bench = Bench::with_connections(2);
+    bench.enqueue(1);
+    bench.event(QueueEvent::Answered(0, Err(CommitFault::Unclear)));
+    bench.enqueue(2);
+    bench.event(QueueEvent::Enqueued(vec![(chain(3), Duration::from_secs(30))]));
+    bench.seen();
+    bench.event(QueueEvent::Answered(1, Ok(BatchAnswer::Settled(vec![Locked]))));
+    bench.event(QueueEvent::FenceFailed(0));
+    assert_eq!(bench.seen(), ["commit on 1 003", "001 StillUnclear", "wake"], "case 2 is still in line");
+    bench.millis += 10_000;
+    bench.event(QueueEvent::Answered(1, Ok(BatchAnswer::Settled(vec![Held]))));
+    assert_eq!(bench.seen()[..2], ["003 Held", "fence"]);
+}

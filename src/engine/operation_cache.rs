@@ -260,6 +260,17 @@ mod tests {
     }
 
     #[test]
+    fn of_an_incomplete_case_nothing_is_kept_but_what_has_details() {
+        let mut cache = OperationCache::new(1 << 20, 2);
+        cache.replace(&case(62), None);
+        (1..=2).for_each(|n| cache.insert(&case(62), operation(n)));
+        let full = cache.bytes();
+        (3..=1_000).for_each(|n| cache.insert(&case(62), operation(n)));
+        assert_eq!(cache.bytes(), full);
+        assert!(matches!(cache.find(&case(62), operation(998).operation_id), Known::AskDatabase));
+    }
+
+    #[test]
     fn the_bytes_stay_within_the_bound_and_come_back_to_zero() {
         let mut cache = OperationCache::new(10_000, 100);
         for n in 0..1_000 {
