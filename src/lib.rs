@@ -63,4 +63,5 @@ pub mod idempotency;
 pub mod load;
 pub mod lock;
 pub mod metrics;
+pub mod outbox;
 pub mod store;
