@@ -2,6 +2,8 @@
 //!
 //! Owns the address and the token, which is sent and never shown. HTTP/1.1 without TLS: a load is run beside its server.
 
+use std::fmt;
+use std::io::Write as _;
 use std::time::Duration;
 
 use hyper::body::Body;
@@ -59,28 +61,47 @@ impl LoadServer {
         Ok(Self { host: host.to_owned(), port, path, host_header, authorization })
     }
 
-    /// Opens a connection. The error is a sentence.
+    /// Opens a connection for hyper. The error is a sentence.
     pub(super) async fn connect<B>(&self) -> Result<SendRequest<B>, String>
     where
         B: Body + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let unreachable = |why: String| format!("{}:{} can't be reached: {why}", self.host, self.port);
-        // An IPv6 address stands in brackets in a URL, and without them here.
-        let host = self.host.trim_start_matches('[').trim_end_matches(']');
-        let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, self.port))).await;
-        let socket = socket.map_err(|_| unreachable(format!("no answer within {CONNECT_TIMEOUT:?}")))?;
-        let socket = socket.map_err(|error| unreachable(error.to_string()))?;
-        socket.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+        let socket = self.connect_socket().await?;
         // Requests are small: one buffer is cheaper to send than two.
         let handshake = http1::Builder::new().writev(false).handshake(TokioIo::new(socket));
-        let (sender, connection) = handshake.await.map_err(|error| unreachable(error.to_string()))?;
+        let (sender, connection) = handshake.await.map_err(|error| self.unreachable(&error.to_string()))?;
         // Whoever sends learns of its end.
         tokio::task::spawn_local(async move {
             let _ = connection.await;
         });
         Ok(sender)
+    }
+
+    /// Opens a connection. The error is a sentence.
+    pub(super) async fn connect_socket(&self) -> Result<TcpStream, String> {
+        // An IPv6 address stands in brackets in a URL, and without them here.
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, self.port))).await;
+        let socket = socket.map_err(|_| self.unreachable(&format!("no answer within {CONNECT_TIMEOUT:?}")))?;
+        let socket = socket.map_err(|error| self.unreachable(&error.to_string()))?;
+        socket.set_nodelay(true).map_err(|error| self.unreachable(&error.to_string()))?;
+        Ok(socket)
+    }
+
+    fn unreachable(&self, why: &str) -> String {
+        format!("{}:{} can't be reached: {why}", self.host, self.port)
+    }
+
+    /// Writes the head of a POST to a path below the base URL, without what is the command's own and without its end.
+    pub(super) fn write_post(&self, head: &mut Vec<u8>, path: fmt::Arguments<'_>) {
+        let (base, host, authorization) = (&self.path, self.host_header.as_bytes(), self.authorization.as_bytes());
+        write!(head, "POST {base}{path} HTTP/1.1\r\nhost: ").expect("a Vec takes what is written");
+        head.extend_from_slice(host);
+        head.extend_from_slice(b"\r\nauthorization: ");
+        head.extend_from_slice(authorization);
+        head.extend_from_slice(b"\r\n");
     }
 
     /// A POST to a path below the base URL.
