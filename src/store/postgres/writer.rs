@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio_postgres::Statement;
 use uuid::Uuid;
 
-use super::commit::{AnswerRow, Columns, answers, skipping_text, waiting_text};
+use super::commit::{AnswerRow, Columns, answers, plain_text, skipping_text, waiting_text};
 use super::connect::{Connector, RawConnection};
 use super::fence::{raise, writer_connection_name};
 use crate::engine::Chain;
@@ -27,9 +27,10 @@ const SESSION_SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET en
                                 SET default_transaction_isolation = 'read committed'";
 const INSERT_WRITER: &str = "INSERT INTO writers (writer_id, node, epoch) VALUES ($1, $2, 1)";
 
-/// An open connection with the statement prepared in both texts.
+/// An open connection with the statement prepared in each of its texts.
 struct Session {
     connection: RawConnection,
+    plain: Statement,
     skipping: Statement,
     waiting: Statement,
     lock_timeout: Option<Duration>,
@@ -177,9 +178,10 @@ impl Session {
         let connection = connector.open_raw(&writer_connection_name(writer_id)).await?;
         let client = connection.client();
         client.batch_execute(SESSION_SETTINGS).await?;
+        let plain = client.prepare(&plain_text()).await?;
         let skipping = client.prepare(&skipping_text()).await?;
         let waiting = client.prepare(&waiting_text()).await?;
-        Ok(Self { connection, skipping, waiting, lock_timeout: None })
+        Ok(Self { connection, plain, skipping, waiting, lock_timeout: None })
     }
 
     async fn send(
@@ -190,7 +192,9 @@ impl Session {
         epoch: i64,
     ) -> Result<Vec<AnswerRow>, tokio_postgres::Error> {
         let client = self.connection.client();
+        let columns = Columns::of(batch);
         let (statement, lock_timeout) = match lock {
+            LockMode::Skip if columns.are_plain() => (&self.plain, SKIP_PATIENCE),
             LockMode::Skip => (&self.skipping, SKIP_PATIENCE),
             LockMode::Wait(wait) => (&self.waiting, wait),
         };
@@ -199,9 +203,11 @@ impl Session {
             client.batch_execute(&format!("SET lock_timeout = {}", lock_timeout.as_millis().max(1))).await?;
             self.lock_timeout = Some(lock_timeout);
         }
-        let columns = Columns::of(batch);
+        let params = columns.params(&writer_id, &epoch);
+        // A statement takes its first parameters; `plain` knows none of the last.
+        let params = &params[..statement.params().len()];
         // `query` collects to the end of the exchange (ReadyForQuery): only that proves the commit, rows can come before.
-        let rows = client.query(statement, &columns.params(&writer_id, &epoch)).await?;
+        let rows = client.query(statement, params).await?;
         let read = |row: &tokio_postgres::Row| {
             Ok(AnswerRow { place: row.try_get(0)?, won: row.try_get(1)?, version: row.try_get(2)? })
         };
