@@ -65,3 +65,4 @@ pub mod lock;
 pub mod metrics;
 pub mod outbox;
 pub mod store;
+mod telemetry;

@@ -26,6 +26,7 @@ mod machine;
 mod options;
 mod peer_bare;
 mod peer_http;
+#[allow(dead_code, reason = "shared with the benchmark of the idempotency layer")]
 mod peer_process;
 mod peer_sqlite;
 mod pgbench;

@@ -33,6 +33,11 @@ impl PeerProcess {
     pub fn url(&self) -> &str {
         &self.url
     }
+
+    /// Its process number, for what it costs.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for PeerProcess {

@@ -5,6 +5,7 @@
 //! Start reading at [`decide`](mod@decide).
 
 mod canonical_json;
+mod canonical_text;
 mod case;
 mod command;
 pub mod decide;

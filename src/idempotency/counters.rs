@@ -43,6 +43,24 @@ pub struct IdempotencyCounts {
     pub same_under_new_key: u64,
 }
 
+impl IdempotencyCounts {
+    /// Each with the name that it has as an event in [`Idempotency::register`](super::Idempotency::register).
+    pub fn events(&self) -> [(&'static str, u64); 10] {
+        [
+            ("claimed", self.claimed),
+            ("replayed", self.replayed),
+            ("in_flight", self.in_flight),
+            ("mismatched", self.mismatched),
+            ("released", self.released),
+            ("lost", self.lost),
+            ("tombstone", self.tombstones),
+            ("unavailable", self.unavailable),
+            ("not_stored", self.not_stored),
+            ("same_under_new_key", self.same_under_new_key),
+        ]
+    }
+}
+
 /// The counters behind [`IdempotencyCounts`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {

@@ -78,6 +78,22 @@ impl Idempotency {
         self.0.counters.counts()
     }
 
+    /// Shows the counts in a registry, as the counter `casework_idempotency_events_total` with the labels `layer`, which tells
+    /// several layers of a process apart, and `event`.
+    ///
+    /// # Errors
+    /// The registry's, where a layer of this name is there already.
+    pub fn register(&self, registry: &prometheus::Registry, layer: &str) -> prometheus::Result<()> {
+        let shared = self.0.clone();
+        crate::telemetry::register_counts(
+            registry,
+            "casework_idempotency_events_total",
+            "What became of requests under an Idempotency-Key.",
+            ("layer", layer),
+            move || shared.counters.counts().events(),
+        )
+    }
+
     /// To be called before the server is stopped: refuses new requests (503 `draining`) and waits for those that run, also
     /// for those whose client has hung up, which the server itself would not wait for.
     pub async fn drain(&self) {
@@ -220,10 +236,13 @@ impl Layer {
         })?;
         let body = self.read_body(request).await?;
         let fingerprint = fingerprint_of(request, &body)?;
-        request.set_payload(Payload::from(body));
         let identity = Identity::new(&options.namespace, &principal, &key);
         let token = ClaimToken::random();
         let claimed = self.claim(&identity, &fingerprint, token).await;
+        if matches!(claimed, Ok(Claim::Claimed) | Err(_)) {
+            // Somebody will read it again.
+            request.set_payload(Payload::from(body));
+        }
         match claimed {
             Ok(Claim::Claimed) => {
                 count(&self.counters.claimed);
@@ -292,7 +311,7 @@ impl Layer {
         let give_up = Instant::now() + self.options.in_flight_wait;
         let mut pause = LOOK_AGAIN_FIRST;
         loop {
-            let claim = self.store.claim(identity, fingerprint, token, self.options.claim_lease).await?;
+            let claim = self.claim_in_time(identity, fingerprint, token).await?;
             let left = give_up.saturating_duration_since(Instant::now());
             if !matches!(claim, Claim::InFlight { .. }) || left.is_zero() {
                 return Ok(claim);
@@ -300,6 +319,28 @@ impl Layer {
             tokio::time::sleep(pause.min(left)).await;
             pause = (pause * 2).min(LOOK_AGAIN_MAX);
         }
+    }
+
+    /// Claims within the time that a store has for it.
+    async fn claim_in_time(
+        &self,
+        identity: &Identity,
+        fingerprint: &Fingerprint,
+        token: ClaimToken,
+    ) -> Result<Claim, StoreFault> {
+        let limit = self.options.store_timeout;
+        let claiming = self.store.claim(identity, fingerprint, token, self.options.claim_lease);
+        if let Ok(claimed) = tokio::time::timeout(limit, claiming).await {
+            return claimed;
+        }
+        // It may still be claimed, for nobody: where this comes too early, the lease ends it.
+        let (store, identity) = (self.store.clone(), *identity);
+        self.runtime.handle().spawn(async move {
+            if let Err(fault) = store.release(&identity, token).await {
+                tracing::debug!(%identity, %fault, "a claim that came too late was not given back; its lease will end");
+            }
+        });
+        Err(StoreFault::Unavailable { during: "claiming a key", reason: format!("no answer within {limit:?}") })
     }
 
     /// The whole body, for the fingerprint and then for the handler.
@@ -311,15 +352,21 @@ impl Layer {
         };
         let mut payload = request.take_payload();
         let reading = async {
-            let mut body = BytesMut::new();
-            while let Some(chunk) = payload.next().await {
-                let chunk = chunk.map_err(|_| {
-                    Problem::new(ProblemCode::RequestTimeout, "the body broke off; send the request again")
-                })?;
+            let broke_off =
+                |_| Problem::new(ProblemCode::RequestTimeout, "the body broke off; send the request again");
+            // Most bodies come in one piece, which is passed on as it is.
+            let first = payload.next().await.transpose().map_err(broke_off)?.unwrap_or_default();
+            let Some(second) = payload.next().await.transpose().map_err(broke_off)? else {
+                return if first.len() > bytes_max { Err(too_large()) } else { Ok(first) };
+            };
+            let mut body = BytesMut::from(first);
+            let mut next = Some(second);
+            while let Some(chunk) = next {
                 if body.len() + chunk.len() > bytes_max {
                     return Err(too_large());
                 }
                 body.extend_from_slice(&chunk);
+                next = payload.next().await.transpose().map_err(broke_off)?;
             }
             Ok(body.freeze())
         };

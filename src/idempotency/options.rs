@@ -37,6 +37,9 @@ pub enum InvalidOptions {
     /// Shorter than what can be kept.
     #[error("responses must be kept for at least 10 ms; 30 minutes are usual")]
     LifetimeTooShort,
+    /// Shorter than any store.
+    #[error("a store must have at least 10 ms for a claim; 5 s are usual")]
+    StoreTimeoutTooShort,
     /// A mismatch is a 4xx: the client must not send it again.
     #[error("a key that belongs to another request is answered 409 or 422")]
     MismatchStatus,
@@ -74,6 +77,9 @@ pub struct IdempotencyOptions {
     pub in_flight_status: u16,
     /// How long a repeat waits for the first one before it is told that that is in flight. Default: not at all.
     pub in_flight_wait: Duration,
+    /// How long the store may take over a claim before it counts as away. Too short: 503 where it is only busy; too long:
+    /// clients of a store that hangs hang with it. Default: 5 s.
+    pub store_timeout: Duration,
     /// What happens when the store is away. Default: the request is refused.
     pub when_unavailable: WhenUnavailable,
     /// Headers that are kept beside those that always are.
@@ -98,6 +104,7 @@ impl Default for IdempotencyOptions {
             mismatch_status: 409,
             in_flight_status: 202,
             in_flight_wait: Duration::ZERO,
+            store_timeout: Duration::from_secs(5),
             when_unavailable: WhenUnavailable::Refuse,
             kept_headers: Vec::new(),
             is_final: Arc::new(is_final),
@@ -132,6 +139,9 @@ impl IdempotencyOptions {
         }
         if self.response_lifetime < TIME_MIN {
             return Err(InvalidOptions::LifetimeTooShort);
+        }
+        if self.store_timeout < TIME_MIN {
+            return Err(InvalidOptions::StoreTimeoutTooShort);
         }
         if !matches!(self.mismatch_status, 409 | 422) {
             return Err(InvalidOptions::MismatchStatus);

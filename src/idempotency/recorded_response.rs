@@ -3,6 +3,8 @@
 //! Owns which headers are kept, the bound on bodies and the form in stores. Never cuts a body: one that is too large, or a
 //! stream, is kept without it. Fails with [`UnreadableRecord`] where a store holds something else.
 
+use std::sync::Arc;
+
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -40,7 +42,8 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedResponse {
     status: u16,
-    headers: Vec<(String, Vec<u8>)>,
+    /// As they go out, so that a replay copies none.
+    headers: Arc<[(HeaderName, HeaderValue)]>,
     body: Option<Bytes>,
 }
 
@@ -60,14 +63,14 @@ struct Head {
 }
 
 impl RecordedResponse {
-    /// An answer with its body.
+    /// An answer with its body. What HTTP has no such header for is left out.
     pub fn new(status: u16, headers: Vec<(String, Vec<u8>)>, body: impl Into<Bytes>) -> Self {
-        Self { status, headers, body: Some(body.into()) }
+        Self { status, headers: readable(headers), body: Some(body.into()) }
     }
 
     /// An answer whose body is not kept: it will not be run again, and whoever repeats it learns the status.
     pub fn tombstone(status: u16, headers: Vec<(String, Vec<u8>)>) -> Self {
-        Self { status, headers, body: None }
+        Self { status, headers: readable(headers), body: None }
     }
 
     /// What is kept of `headers`: the list of this module and `also`, names in lower case.
@@ -89,7 +92,7 @@ impl RecordedResponse {
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| 48 + name.len() + value.len()).sum();
+        let headers: usize = self.headers.iter().map(|(name, value)| 80 + name.as_str().len() + value.len()).sum();
         headers + self.body.as_ref().map_or(0, Bytes::len)
     }
 
@@ -106,11 +109,8 @@ impl RecordedResponse {
     fn answer(&self, is_replay: bool) -> HttpResponse {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = HttpResponseBuilder::new(status);
-        for (name, value) in &self.headers {
-            let value = HeaderValue::from_bytes(value);
-            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), value) {
-                response.append_header((name, value));
-            }
+        for (name, value) in self.headers.iter() {
+            response.append_header((name.clone(), value.clone()));
         }
         if is_replay {
             response.insert_header((IDEMPOTENT_REPLAY, "true"));
@@ -131,7 +131,7 @@ impl RecordedResponse {
         let head = Head {
             v: VERSION,
             status: self.status,
-            headers: self.headers.iter().map(|(name, value)| (name.clone(), latin1(value))).collect(),
+            headers: self.headers.iter().map(|(name, value)| (name.to_string(), latin1(value.as_bytes()))).collect(),
             body: self.body.is_some(),
         };
         let mut bytes = serde_json::to_vec(&head).expect("texts and numbers are JSON");
@@ -154,10 +154,19 @@ impl RecordedResponse {
             return Err(UnreadableRecord(format!("it is of version {}, this program reads {VERSION}", head.v)));
         }
         let bytes_of = |value: String| value.chars().map(|c| u8::try_from(c).unwrap_or(b'?')).collect();
-        let headers = head.headers.into_iter().map(|(name, value)| (name, bytes_of(value))).collect();
+        let headers: Vec<(String, Vec<u8>)> =
+            head.headers.into_iter().map(|(name, value)| (name, bytes_of(value))).collect();
         let body = bytes.split_off(end + 1);
-        Ok(Self { status: head.status, headers, body: head.body.then_some(body) })
+        Ok(Self { status: head.status, headers: readable(headers), body: head.body.then_some(body) })
     }
+}
+
+fn readable(headers: Vec<(String, Vec<u8>)>) -> Arc<[(HeaderName, HeaderValue)]> {
+    let pair = |(name, value): (String, Vec<u8>)| {
+        // Copies: what is kept outlives the request, and must not keep its buffer.
+        Some((HeaderName::try_from(name).ok()?, HeaderValue::from_bytes(&value).ok()?))
+    };
+    headers.into_iter().filter_map(pair).collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,18 @@ pub struct LockCounts {
     pub violations: u64,
 }
 
+impl LockCounts {
+    /// Each with the name that it has as an event in [`super::SemaphoreLock::register`].
+    pub fn events(&self) -> [(&'static str, u64); 4] {
+        [
+            ("locked", self.locked),
+            ("skipped", self.skipped),
+            ("lost", self.lost),
+            ("violation", self.violations),
+        ]
+    }
+}
+
 /// The counters behind [`LockCounts`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {

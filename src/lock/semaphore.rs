@@ -133,6 +133,22 @@ impl SemaphoreLock {
         self.shared.counters.read()
     }
 
+    /// Shows the counts in a registry, as the counter `casework_lock_events_total` with the labels `lock`, which tells several
+    /// locks of a process apart, and `event`.
+    ///
+    /// # Errors
+    /// The registry's, where a lock of this name is there already.
+    pub fn register(&self, registry: &prometheus::Registry, lock: &str) -> prometheus::Result<()> {
+        let shared = self.shared.clone();
+        crate::telemetry::register_counts(
+            registry,
+            "casework_lock_events_total",
+            "What became of those who came for a lock.",
+            ("lock", lock),
+            move || shared.counters.read().events(),
+        )
+    }
+
     /// Takes a lease. The step runs to its end, also when the caller is gone before it; then the lease is given back.
     async fn acquire(&self, name: LockName, ttl: LeaseTtl) -> Result<Option<Lease>, LockError> {
         self.shared.start_runtime().await?;

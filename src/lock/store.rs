@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use async_trait::async_trait;
 
 use super::{LeaseTtl, LockName, Owner};
+use crate::store::StoreError;
 
 /// A store did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -60,4 +61,14 @@ pub trait LockStore: Send + Sync + 'static {
     /// # Errors
     /// [`LockStoreError`].
     async fn release(&self, name: &LockName, owner: Owner) -> Result<bool, LockStoreError>;
+}
+
+/// What an error of the connection means for the lock.
+pub(super) fn store_error(error: StoreError) -> LockStoreError {
+    match error {
+        StoreError::Unavailable { during, reason } => LockStoreError::Unavailable { during, reason },
+        StoreError::Refused { during, reason } | StoreError::Inconsistent { during, reason } => {
+            LockStoreError::Refused { during, reason }
+        }
+    }
 }

@@ -2,13 +2,13 @@
 //!
 //! Owns connecting, connecting again and how long a step may take. A step is one script: it happens whole or not at all,
 //! and is sent a second time where the connection broke under it, so scripts must bear that. Never knows what is stored.
-//! Fails with [`StoreError`], and soon: whoever asks has a client waiting.
+//! Fails with [`StoreError`], within [`STEP_TIMEOUT`]: whoever asks has a client waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, FromRedisValue, RedisError, Script};
+use redis::{Client, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
 
 use super::errors::describe;
 use super::{DatabaseRuntime, StoreError};
@@ -17,6 +17,8 @@ use super::{DatabaseRuntime, StoreError};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an answer may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a step may take, connecting and a second try included.
+const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two attempts to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -51,7 +53,7 @@ impl RedisLink {
         Ok(Self { connection, runtime })
     }
 
-    /// Runs a script on one key, from any thread or runtime. `during` names it, in words.
+    /// Runs a script, from any thread or runtime. `during` names it, in words.
     ///
     /// # Errors
     /// [`StoreError`]. After [`StoreError::Unavailable`] the step may have been taken all the same.
@@ -59,7 +61,7 @@ impl RedisLink {
         &self,
         during: &'static str,
         script: Arc<Script>,
-        key: Vec<u8>,
+        keys: Vec<Vec<u8>>,
         arguments: Vec<Vec<u8>>,
     ) -> Result<T, StoreError>
     where
@@ -67,7 +69,10 @@ impl RedisLink {
     {
         let mut connection = self.connection.clone();
         let task = self.runtime.handle().spawn(async move {
-            let mut invocation = script.key(key);
+            let mut invocation = script.prepare_invoke();
+            for key in keys {
+                invocation.key(key);
+            }
             for argument in arguments {
                 invocation.arg(argument);
             }
@@ -77,14 +82,48 @@ impl RedisLink {
                 answered => answered,
             }
         });
-        let answered = task.await.map_err(|error| StoreError::Unavailable { during, reason: error.to_string() })?;
-        answered.map_err(|error: RedisError| {
-            let reason = describe(&error);
-            let away = error.is_io_error() || error.is_timeout() || error.is_connection_refusal();
-            match away || error.is_connection_dropped() {
-                true => StoreError::Unavailable { during, reason },
-                false => StoreError::Refused { during, reason },
-            }
+        let unavailable = |reason: String| StoreError::Unavailable { during, reason };
+        let Ok(ended) = tokio::time::timeout(STEP_TIMEOUT, task).await else {
+            return Err(unavailable(format!("no answer within {} s", STEP_TIMEOUT.as_secs())));
+        };
+        let answered = ended.map_err(|error| unavailable(error.to_string()))?;
+        answered.map_err(|error: RedisError| match is_refusal(&error) {
+            true => StoreError::Refused { during, reason: describe(&error) },
+            false => unavailable(describe(&error)),
         })
+    }
+}
+
+/// Only what the server said about the step itself refuses it.
+fn is_refusal(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Server(kind) => !matches!(
+            kind,
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::NoScript
+        ),
+        // Out of memory, a disk that fails, too few replicas, a script that runs for long: all may pass.
+        ErrorKind::Extension => !matches!(error.code(), Some("OOM" | "MISCONF" | "NOREPLICAS" | "BUSY")),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::UnexpectedReturnType => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_url_is_refused_without_repeating_it() {
+        for url in ["", "nonsense", "http://user:s3cret@127.0.0.1", "redis://user:s3cret@127.0.0.1:port"] {
+            let Err(StoreError::Refused { reason, .. }) = RedisLink::open(url) else {
+                panic!("{url:?} should be refused");
+            };
+            assert!(reason.contains("redis://HOST:PORT") && !reason.contains("s3cret"), "{reason}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What the integration tests and benchmarks share: databases, the server as a process, clients, a proxy.
 //!
 //! Reading order: [`database`] (a fresh database of either kind, and one test body run on both), [`postgres`]
-//! and [`postgres_server`] (the server behind it, and private ones to stop and kill), [`server`] and [`cli`] (the built program),
+//! and [`postgres_server`] (the server behind it, and private ones to stop and kill), [`server`] and [`cli`] (the built program), [`example`] (an example, as a process),
 //! [`token`], [`http`] (requests, well-formed and not), [`tcp_proxy`] (what a network can do to a
 //! PostgreSQL connection), [`strace`] (what a disk can do to a
 //! process, and the order of its system calls), [`small_disk`] (one that fills up), [`redis`] (a Redis of a test's own), [`psql`] (a person with a shell), [`data`] (recorded command logs), [`not_run`] (what is left out is said), [`scene`] (a database made
@@ -15,6 +15,7 @@ pub mod cli;
 pub mod data;
 #[macro_use]
 pub mod database;
+pub mod example;
 pub mod http;
 pub mod not_run;
 pub mod postgres;

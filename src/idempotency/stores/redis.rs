@@ -81,7 +81,7 @@ impl RedisStore {
         identity: &Identity,
         arguments: Vec<Vec<u8>>,
     ) -> Result<Holding, StoreFault> {
-        let held: i64 = self.link.run(during, script.clone(), key_of(identity), arguments).await?;
+        let held: i64 = self.link.run(during, script.clone(), vec![key_of(identity)], arguments).await?;
         Ok(if held == 1 { Holding::Held } else { Holding::Lost })
     }
 }
@@ -105,7 +105,7 @@ impl IdempotencyStore for RedisStore {
     ) -> Result<Claim, StoreFault> {
         let during = "claiming a key";
         let arguments = vec![token.as_bytes().to_vec(), fingerprint.to_bytes().to_vec(), millis(lease)];
-        let answer: (String, Value) = self.link.run(during, self.claim.clone(), key_of(identity), arguments).await?;
+        let answer: (String, Value) = self.link.run(during, self.claim.clone(), vec![key_of(identity)], arguments).await?;
         let inconsistent = |reason: String| StoreFault::Inconsistent { during, reason };
         match answer {
             (word, _) if word == "claimed" => Ok(Claim::Claimed),

@@ -1,7 +1,8 @@
 //! Answers in a SQL database, for one process or many; also within the transaction of the handler.
 //!
 //! Owns the table `idempotency_records` and the statements on it. A claim reads first, which is all that a replay costs, and
-//! then inserts where nothing live is: the primary key decides between two who do so at once. All times are the database's.
+//! inserts where nothing live is (on PostgreSQL in the same statement, on SQLite in the next one): the primary key decides
+//! between two who do so at once. All times are the database's.
 
 use std::time::Duration;
 
@@ -28,8 +29,10 @@ const POSTGRES_NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS
 const SQLITE_NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
 // Parameters appear in their order: SQLite numbers `$1` by that.
-const FIND: &str = "SELECT fingerprint, token, until_ms - {now} AS left_ms, response FROM idempotency_records \
-    WHERE identity = $1 AND until_ms > {now}";
+const FIND: &str = "SELECT fingerprint, token, until_ms - {now} AS left_ms, response, 0 AS is_new \
+    FROM idempotency_records WHERE identity = $1 AND until_ms > {now}";
+/// Finds and, where nothing live is, claims: one way to the server and back.
+const FIND_OR_CLAIM_POSTGRES: &str = include_str!("claim_postgres.sql");
 const KEEP_RUNNING: &str = "INSERT INTO idempotency_records AS held (identity, fingerprint, token, until_ms) \
     VALUES ($1, $2, $3, {now} + $4) ON CONFLICT (identity) DO UPDATE SET fingerprint = excluded.fingerprint, \
     token = excluded.token, until_ms = excluded.until_ms, response = NULL \
@@ -41,9 +44,6 @@ const COMPLETE: &str = "INSERT INTO idempotency_records AS held (identity, finge
 const COMPLETE_IN_HAND: &str = "UPDATE idempotency_records SET until_ms = {now} + $1, response = $2 \
     WHERE identity = $3 AND token = $4";
 const RELEASE: &str = "DELETE FROM idempotency_records WHERE identity = $1 AND token = $2 AND response IS NULL";
-const SWEEP: &str = "DELETE FROM idempotency_records WHERE until_ms <= {now} AND identity IN \
-    (SELECT identity FROM idempotency_records WHERE until_ms <= {now} ORDER BY until_ms LIMIT $1)";
-
 fn text_for(kind: DatabaseKind, statement: &str) -> String {
     let now = match kind {
         DatabaseKind::Sqlite => SQLITE_NOW,
@@ -83,6 +83,9 @@ struct RecordRow {
     left_ms: i64,
     #[diesel(sql_type = diesel::sql_types::Nullable<Binary>)]
     response: Option<Vec<u8>>,
+    /// It was not there, and is the claim that asked.
+    #[diesel(sql_type = diesel::sql_types::Bool)]
+    is_new: bool,
 }
 
 /// A store in a SQL database. Cheap to clone.
@@ -97,7 +100,12 @@ impl SqlStore {
     /// # Errors
     /// [`StoreError`] where the URL is wrong or no threads can be had.
     pub fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
-        Ok(Self { tables: SideTables::open(url)? })
+        Ok(Self::new(SideTables::open(url)?))
+    }
+
+    /// A store on connections that others may use as well, or with another limit of time.
+    pub fn new(tables: SideTables) -> Self {
+        Self { tables }
     }
 
     /// Makes the table `idempotency_records` where it is not there yet. To be called at start; several processes may.
@@ -155,22 +163,40 @@ impl SqlStore {
         Ok(changed.await?)
     }
 
-    async fn find(&self, during: &'static str, identity: &Identity) -> Result<Option<RecordRow>, StoreFault> {
-        let text = text_for(self.tables.kind(), FIND);
-        let parameters = [Parameter::Bytes(identity.as_bytes().to_vec())];
-        let (for_sqlite, for_postgres) = ((text.clone(), parameters.clone()), (text, parameters));
+    /// What lives under the identity, or the new claim; `None`: somebody else claimed at this moment.
+    async fn find_or_claim(
+        &self,
+        during: &'static str,
+        identity: &Identity,
+        claim: Vec<Parameter>,
+    ) -> Result<Option<RecordRow>, StoreFault> {
+        let find = (text_for(DatabaseKind::Sqlite, FIND), [Parameter::Bytes(identity.as_bytes().to_vec())]);
+        let insert = (text_for(DatabaseKind::Sqlite, KEEP_RUNNING), claim.clone());
         let rows: Vec<RecordRow> = self
             .tables
             .run(
                 during,
-                move |connection| bound!(diesel::sqlite::Sqlite, for_sqlite.0, for_sqlite.1).load(connection),
                 move |connection| {
-                    let query = bound!(diesel::pg::Pg, for_postgres.0, for_postgres.1);
+                    let found: Vec<RecordRow> = bound!(diesel::sqlite::Sqlite, find.0, find.1).load(connection)?;
+                    if !found.is_empty() {
+                        return Ok(found);
+                    }
+                    let inserted = bound!(diesel::sqlite::Sqlite, insert.0, insert.1).execute(connection)?;
+                    Ok(if inserted == 1 { vec![RecordRow::new()] } else { Vec::new() })
+                },
+                move |connection| {
+                    let query = bound!(diesel::pg::Pg, FIND_OR_CLAIM_POSTGRES, claim);
                     Box::pin(async move { diesel_async::RunQueryDsl::load(query, connection).await })
                 },
             )
             .await?;
         Ok(rows.into_iter().next())
+    }
+}
+
+impl RecordRow {
+    fn new() -> Self {
+        Self { fingerprint: Vec::new(), token: Vec::new(), left_ms: 0, response: None, is_new: true }
     }
 }
 
@@ -232,15 +258,20 @@ impl IdempotencyStore for SqlStore {
         lease: Duration,
     ) -> Result<Claim, StoreFault> {
         let during = "claiming a key";
+        let claim = running(identity, fingerprint, token, lease);
         for _ in 0..CLAIM_ROUNDS_MAX {
-            if let Some(row) = self.find(during, identity).await?
-                && let Some(found) = claim_of(during, row, fingerprint, token)?
-            {
-                return Ok(found);
-            }
-            let inserted = self.execute(during, KEEP_RUNNING, running(identity, fingerprint, token, lease)).await?;
-            if inserted == 1 {
-                return Ok(Claim::Claimed);
+            match self.find_or_claim(during, identity, claim.clone()).await? {
+                None => {}
+                Some(row) if row.is_new => return Ok(Claim::Claimed),
+                Some(row) => {
+                    if let Some(found) = claim_of(during, row, fingerprint, token)? {
+                        return Ok(found);
+                    }
+                    // Its own, sent again because the answer was lost.
+                    if self.execute(during, KEEP_RUNNING, claim.clone()).await? == 1 {
+                        return Ok(Claim::Claimed);
+                    }
+                }
             }
         }
         let reason = format!("others claimed it and gave it back {CLAIM_ROUNDS_MAX} times meanwhile");
@@ -278,7 +309,11 @@ impl IdempotencyStore for SqlStore {
     }
 
     async fn sweep(&self) -> Result<u64, StoreFault> {
-        let swept = self.execute("removing expired records", SWEEP, vec![Parameter::Number(SWEEP_MAX)]).await?;
+        let statement = match self.tables.kind() {
+            DatabaseKind::Sqlite => include_str!("sweep_sqlite.sql"),
+            DatabaseKind::Postgres => include_str!("sweep_postgres.sql"),
+        };
+        let swept = self.execute("removing expired records", statement, vec![Parameter::Number(SWEEP_MAX)]).await?;
         Ok(u64::try_from(swept).expect("a count fits 64 bits"))
     }
 }

@@ -13,8 +13,9 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 
+use super::store::store_error;
 use super::{LeaseTtl, LockName, LockStore, LockStoreError, Owner};
-use crate::store::{SideTables, StoreError};
+use crate::store::SideTables;
 
 mod postgres;
 mod sqlite;
@@ -89,15 +90,6 @@ impl Lease {
     fn for_both(name: &LockName, owner: Owner) -> (Self, Self) {
         let lease = Self { name: name.as_str().to_owned(), owner: owner.to_string() };
         (lease.clone(), lease)
-    }
-}
-
-fn store_error(error: StoreError) -> LockStoreError {
-    match error {
-        StoreError::Unavailable { during, reason } => LockStoreError::Unavailable { during, reason },
-        StoreError::Refused { during, reason } | StoreError::Inconsistent { during, reason } => {
-            LockStoreError::Refused { during, reason }
-        }
     }
 }
 

@@ -1,9 +1,6 @@
 //! The example `lesson_sessions`, as a process: 64 equal requests at once make one session and one study time, with the lock
 //! and without it; what the lock changes is how often the constraint had to speak.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +10,10 @@ use tokio::sync::Barrier;
 
 use super::fixture::SOON;
 use crate::support::database::TestDatabase;
+use crate::support::example::ExampleProcess;
 use crate::support::http::{Answer, HttpClient};
 use crate::support::redis::RedisServer;
-use crate::support::wait::{eventually, eventually_async, eventually_some};
+use crate::support::wait::{eventually, eventually_async};
 
 /// How many requests come at once.
 const REQUESTS: usize = 64;
@@ -23,68 +21,26 @@ const REQUESTS: usize = 64;
 const ROUNDS: usize = 10;
 
 /// The service, until it is dropped.
-struct Service {
-    process: Child,
-    folder: tempfile::TempDir,
-    url: String,
-}
+struct Service(ExampleProcess);
 
 impl Service {
     #[track_caller]
     fn start(database: &TestDatabase, lock: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let log = File::create(folder.path().join("log")).unwrap();
-        let process = Command::new(program())
-            .args(["--listen", "127.0.0.1:0", "--workers", "4", "--database", database.url(), "--lock", lock])
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut service = Self { process, folder, url: String::new() };
-        service.url = eventually_some(SOON, "the service says where it listens", || {
-            let log = service.log();
-            assert!(service.process.try_wait().unwrap().is_none(), "the service ended: {log}");
-            let (_, rest) = log.split_once("listening on ")?;
-            Some(rest.split_once(' ')?.0.to_owned())
-        });
-        service
+        let arguments = ["--workers", "4", "--database", database.url(), "--lock", lock];
+        Self(ExampleProcess::start("lesson_sessions", &arguments))
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+        self.0.log()
     }
 
     fn client(&self) -> HttpClient {
-        HttpClient::new(&self.url)
+        HttpClient::new(self.0.url())
     }
 
     async fn counters(&self) -> Value {
         self.client().get("/counters", None).await.expect_status(200).json()
     }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("log of the service:\n{}", self.log());
-        }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Cargo says where the program is that it built for the tests; examples lie beside it.
-#[track_caller]
-fn program() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_casework")).with_file_name("examples").join("lesson_sessions");
-    assert!(
-        program.is_file(),
-        "{} is not built: cargo build --examples, with the profile of the tests (or run ./ci/test, which does)",
-        program.display()
-    );
-    program
 }
 
 fn session(uuid: &str) -> Value {
