@@ -23,6 +23,7 @@ use super::counters::count;
 use super::fingerprint::Fingerprint;
 use super::key::Identity;
 use super::middleware::Layer;
+use super::options::Conclusion;
 use super::problems::{Problem, ProblemCode};
 use super::recorded_response::RecordedResponse;
 use super::running::Guard;
@@ -127,7 +128,7 @@ where
     let result = AssertUnwindSafe(handler).catch_unwind().await;
     renewals.stop().await;
     match result {
-        Ok(Ok(response)) if response.response().error().is_none() && (layer.options.is_final)(response.status()) => {
+        Ok(Ok(response)) if response.response().error().is_none() && is_final(&layer, &response) => {
             keep(&layer, &claim, response.map_into_boxed_body()).await
         }
         Ok(Ok(response)) => {
@@ -145,6 +146,12 @@ where
             Ok(ServiceResponse::new(request, problem.response()))
         }
     }
+}
+
+/// Whether an answer ends its operation: as its handler says, else by its status.
+fn is_final<B>(layer: &Layer, response: &ServiceResponse<B>) -> bool {
+    let said = response.response().extensions().get::<Conclusion>().copied();
+    said.map_or_else(|| (layer.options.is_final)(response.status()), |said| said == Conclusion::Final)
 }
 
 /// Stores a final answer, and returns it for its caller.
