@@ -5,7 +5,7 @@
 //! Never sends a request twice by itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use actix_web::http::header::CONTENT_LENGTH;
@@ -31,6 +31,21 @@ pub(super) struct Upstream {
     client: Client,
     options: Arc<UpstreamOptions>,
     counts: Arc<UpstreamCounts>,
+}
+
+/// How many parts of a body have gone towards the upstream.
+type Progress = Arc<AtomicU64>;
+
+/// A request's body.
+struct Outgoing {
+    body: Body,
+    parts_sent: Progress,
+}
+
+impl From<Bytes> for Outgoing {
+    fn from(body: Bytes) -> Self {
+        Self { body: Body::from(body), parts_sent: Progress::default() }
+    }
 }
 
 /// What became of sending a request.
@@ -83,25 +98,33 @@ impl Upstream {
         &self,
         request: &HttpRequest,
         url: Url,
-        body: Option<Body>,
+        body: Option<Outgoing>,
         rule: &Rule,
     ) -> Result<reqwest::Response, Failure> {
         let hop = Hop { client: request.peer_addr().map(|address| address.ip()), host: self.options.host };
         let method = reqwest::Method::from_bytes(request.method().as_str().as_bytes());
         let mut sent =
             self.client.request(method.unwrap_or_default(), url).headers(headers::for_upstream(request.headers(), hop));
-        if let Some(body) = body {
+        let mut progress = Progress::default();
+        if let Some(Outgoing { body, parts_sent }) = body {
+            progress = parts_sent;
             // Where the length is known the upstream is told: not all of them read chunks.
             if let Some(length) = request.headers().get(CONTENT_LENGTH).filter(|_| body.as_bytes().is_none()) {
                 sent = sent.header("content-length", length.as_bytes());
             }
             sent = sent.body(body);
         }
-        match tokio::time::timeout(rule.upstream_timeout, sent.send()).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_connect() => Err(Failure::NotSent),
-            Ok(Err(_)) => Err(Failure::Unanswered(BrokenOff::Ended)),
-            Err(_) => Err(Failure::Unanswered(BrokenOff::TimedOut)),
+        let mut sending = std::pin::pin!(sent.send());
+        loop {
+            let parts_before = progress.load(Relaxed);
+            match tokio::time::timeout(rule.upstream_timeout, &mut sending).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) if error.is_connect() => return Err(Failure::NotSent),
+                Ok(Err(_)) => return Err(Failure::Unanswered(BrokenOff::Ended)),
+                // A long body is still on its way: the upstream's time begins behind it.
+                Err(_) if progress.load(Relaxed) != parts_before => {}
+                Err(_) => return Err(Failure::Unanswered(BrokenOff::TimedOut)),
+            }
         }
     }
 
@@ -172,26 +195,28 @@ pub(super) async fn forward(
 }
 
 /// The body of a claimed request, which the layer has read already.
-async fn whole(mut payload: web::Payload) -> Option<Body> {
+async fn whole(mut payload: web::Payload) -> Option<Outgoing> {
     let mut body = BytesMut::new();
     while let Some(Ok(part)) = payload.next().await {
         body.extend_from_slice(&part);
     }
     // Also an empty one: a POST without a length is refused by some.
-    Some(Body::from(body.freeze()))
+    Some(Outgoing::from(body.freeze()))
 }
 
 /// The body of any other request, passed on as it comes. `None`: it has none.
-fn streamed(request: &HttpRequest, mut payload: web::Payload) -> Option<Body> {
+fn streamed(request: &HttpRequest, mut payload: web::Payload) -> Option<Outgoing> {
     let headers = request.headers();
     if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key("transfer-encoding") {
         return None;
     }
     if headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0") {
-        return Some(Body::from(Bytes::new()));
+        return Some(Outgoing::from(Bytes::new()));
     }
     // The payload belongs to this thread; what it holds may go to another one.
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(BODY_PARTS_MAX);
+    let parts_sent = Progress::default();
+    let progress = parts_sent.clone();
     actix_web::rt::spawn(async move {
         while let Some(part) = payload.next().await {
             let part = part.map_err(std::io::Error::other);
@@ -199,11 +224,13 @@ fn streamed(request: &HttpRequest, mut payload: web::Payload) -> Option<Body> {
             if sender.send(part).await.is_err() || is_over {
                 break;
             }
+            progress.fetch_add(1, Relaxed);
         }
     });
-    Some(Body::wrap_stream(futures_util::stream::unfold(receiver, |mut receiver| async {
+    let body = Body::wrap_stream(futures_util::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|part| (part, receiver))
-    })))
+    }));
+    Some(Outgoing { body, parts_sent })
 }
 
 /// How long a probe of the upstream may take.

@@ -178,12 +178,12 @@ where
                 Ok(Admitted::Answered(response)) => Ok(request.into_response(response)),
                 Ok(Admitted::Claimed(claim, running)) => {
                     request.extensions_mut().insert(claim.clone());
-                    let outer = request.request().clone();
                     let (sender, receiver) = oneshot::channel();
-                    // A task of its own: this future is dropped when the client resets its connection.
+                    // The request moves whole: a router behind the layer insists on being its only holder. The task is its
+                    // own: this future is dropped when the client resets its connection.
                     actix_web::rt::spawn(async move {
                         let handler = async move { service.call(request).await };
-                        let outcome = run(layer, running, claim, outer, handler).await;
+                        let outcome = run(layer, running, claim, handler).await;
                         // Nobody waits any more: the answer is stored.
                         let _ = sender.send(outcome);
                     });

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::ServiceResponse;
+use actix_web::error::InternalError;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -117,7 +118,6 @@ pub(super) async fn run<F, B>(
     layer: Arc<Layer>,
     _running: Guard,
     claim: ClaimInHand,
-    request: HttpRequest,
     handler: F,
 ) -> Result<ServiceResponse<BoxBody>, Error>
 where
@@ -143,7 +143,7 @@ where
             release(&layer, &claim).await;
             tracing::error!(identity = %claim.identity, "a handler panicked; its key was given back");
             let problem = Problem::new(ProblemCode::Internal, "the request was not finished; send it again");
-            Ok(ServiceResponse::new(request, problem.response()))
+            Err(InternalError::from_response("a handler panicked", problem.response()).into())
         }
     }
 }

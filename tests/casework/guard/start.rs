@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Rules;
 use crate::support::cli::casework;
 use crate::support::postgres_server::free_port;
+use crate::support::process::crate_root;
 use crate::support::server::ServerOptions;
 
 #[test]
@@ -56,4 +57,29 @@ fn a_database_that_is_away_refuses_the_start_and_a_redis_that_is_away_does_not()
     assert!(refused.stderr.contains("check --store"), "{}", refused.stderr);
     let redis = ServerOptions::guard("http://127.0.0.1:9", &format!("redis://127.0.0.1:{port}")).start_unready();
     assert_eq!(redis.readiness(), Some(503));
+}
+
+/// The table in the documentation has every key with the default that is in effect, and its example can be used.
+#[test]
+fn the_documented_rules_are_those_in_effect() {
+    let text = std::fs::read_to_string(crate_root().join("docs/guard.md")).unwrap();
+    let nothing = Rules::new("");
+    let shown =
+        casework(["guard".as_ref(), "--check-rules".as_ref(), nothing.path().as_os_str()]).expect_success().stdout;
+    let pairs: Vec<_> = shown.lines().filter_map(|line| line.split_once(" = ")).collect();
+    assert!(pairs.len() >= 14, "{shown}");
+    for (key, default) in pairs {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
+        assert!(
+            row.is_some_and(|row| row.ends_with(&format!(" `{default}` |")) || row.ends_with(&format!(" {default} |"))),
+            "{key} = {default}: {row:?}"
+        );
+    }
+    let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let example = Rules::new(example);
+    let _ = casework(["guard".as_ref(), "--check-rules".as_ref(), example.path().as_os_str()]).expect_success();
+    let help = casework(["guard", "--help"]).expect_success().stdout;
+    for option in text.split('`').filter_map(|word| word.split(' ').next()).filter(|word| word.starts_with("--")) {
+        assert!(help.contains(option), "{option} is no option of guard");
+    }
 }
