@@ -38,7 +38,8 @@
 //! 9. [`cli`]: one subcommand a file.
 //!
 //! Beside them [`metrics`]: what the process measures of itself, for Prometheus. For any service, with cases or without:
-//! [`idempotency`], one answer for each key, and [`lock`], a semaphore lock.
+//! [`idempotency`], one answer for each key, [`guard`], the same in front of a service in any language, and [`lock`], a
+//! semaphore lock.
 //!
 //! # Invariants
 //!
@@ -48,7 +49,7 @@
 //! * **No answer before its commit.** An acceptance waits for its transaction, a rejection for its version check.
 //! * **Unclear is settled by the fence**, never by reading alone.
 //! * **Deciding is pure.** Time and ids come in as arguments; `domain` and `engine` do no I/O.
-//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← {`metrics`, `lock`, `idempotency`} ← `actor` ← `command_log` ← `history` ← `load` ← `http` ← `cli`.
+//! * **Dependencies point one way:** `domain` ← `engine` ← `store` ← {`metrics`, `lock`, `idempotency`} ← `actor` ← `command_log` ← `history` ← `load` ← `http` ← `guard` ← `cli`.
 //! * **Every queue is bounded**, and what does not fit is refused before anything is recorded.
 
 pub mod actor;
@@ -57,6 +58,7 @@ pub mod clock;
 pub mod command_log;
 pub mod domain;
 pub mod engine;
+pub mod guard;
 pub mod history;
 pub mod http;
 pub mod idempotency;

@@ -9,6 +9,7 @@ mod database;
 mod demo;
 mod export;
 mod failure;
+mod guard;
 mod load;
 mod log;
 mod migrate;
@@ -40,6 +41,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     Serve(serve::ServeArgs),
+    Guard(guard::GuardArgs),
     Replay(replay::ReplayArgs),
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
@@ -61,6 +63,7 @@ pub fn main() -> ExitCode {
     log::start(&cli.log, "warn,actix_http=off");
     let result = match cli.command {
         CliCommand::Serve(args) => serve::run(args),
+        CliCommand::Guard(args) => guard::run(args),
         CliCommand::Replay(args) => replay::run(args),
         CliCommand::Export(args) => export::run(args),
         CliCommand::Verify(args) => verify::run(args),

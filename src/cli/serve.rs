@@ -91,7 +91,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 }
 
 /// A socket, and where it is: port 0 takes a free one.
-fn listen(address: &str, option: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+pub(super) fn listen(address: &str, option: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)
         .with_context(|| format!("can't listen on {address}; choose another address with {option}"))?;
     let address = listener.local_addr().context("can't tell which port was taken")?;

@@ -94,6 +94,22 @@ impl Idempotency {
         )
     }
 
+    /// Another layer over the same store, for requests with other settings: it shares the store's connections and the
+    /// threads, and draining one drains both. Counts are its own.
+    ///
+    /// # Errors
+    /// [`IdempotencySetupError::Options`].
+    pub fn beside(
+        &self,
+        principal_of: impl Fn(&ServiceRequest) -> Option<Principal> + Send + Sync + 'static,
+        options: IdempotencyOptions,
+    ) -> Result<Self, IdempotencySetupError> {
+        options.check()?;
+        let Layer { store, runtime, running, .. } = &*self.0;
+        let shared = (store.clone(), runtime.clone(), running.clone());
+        Ok(Self(Arc::new(Layer::new(shared, Arc::new(principal_of), options))))
+    }
+
     /// To be called before the server is stopped: refuses new requests (503 `draining`) and waits for those that run, also
     /// for those whose client has hung up, which the server itself would not wait for.
     pub async fn drain(&self) {
@@ -112,16 +128,9 @@ impl IdempotencyFor {
         options: IdempotencyOptions,
     ) -> Result<Idempotency, IdempotencySetupError> {
         options.check()?;
-        Ok(Idempotency(Arc::new(Layer {
-            store: self.0,
-            options,
-            runtime: DatabaseRuntime::start().map_err(IdempotencySetupError::Threads)?,
-            counters: Counters::default(),
-            running: Running::default(),
-            principal_of: Arc::new(principal_of),
-            recent: RecentRequests::new(),
-            claims: AtomicU64::new(0),
-        })))
+        let runtime = DatabaseRuntime::start().map_err(IdempotencySetupError::Threads)?;
+        let shared = (self.0, runtime, Running::default());
+        Ok(Idempotency(Arc::new(Layer::new(shared, Arc::new(principal_of), options))))
     }
 
     /// The principal is the value of a header, `Authorization` for example: kept as a digest, like all of them.
@@ -185,12 +194,12 @@ where
                 Ok(Admitted::Answered(response)) => Ok(request.into_response(response)),
                 Ok(Admitted::Claimed(claim, running)) => {
                     request.extensions_mut().insert(claim.clone());
-                    let outer = request.request().clone();
                     let (sender, receiver) = oneshot::channel();
-                    // A task of its own: this future is dropped when the client resets its connection.
+                    // The request moves whole: a router behind the layer insists on being its only holder. The task is its
+                    // own: this future is dropped when the client resets its connection.
                     actix_web::rt::spawn(async move {
                         let handler = async move { service.call(request).await };
-                        let outcome = run(layer, running, claim, outer, handler).await;
+                        let outcome = run(layer, running, claim, handler).await;
                         // Nobody waits any more: the answer is stored.
                         let _ = sender.send(outcome);
                     });
@@ -213,7 +222,15 @@ enum Admitted {
     Answered(HttpResponse),
 }
 
+/// What layers over one store have in common.
+type Shared = (Arc<dyn IdempotencyStore>, Arc<DatabaseRuntime>, Running);
+
 impl Layer {
+    fn new((store, runtime, running): Shared, principal_of: PrincipalOf, options: IdempotencyOptions) -> Self {
+        let (counters, recent, claims) = (Counters::default(), RecentRequests::new(), AtomicU64::new(0));
+        Self { store, options, runtime, counters, running, principal_of, recent, claims }
+    }
+
     async fn admit(&self, request: &mut ServiceRequest) -> Result<Admitted, Problem> {
         let options = &self.options;
         let key = match IdempotencyKey::of(request.headers()) {

@@ -61,7 +61,7 @@ pub use counters::IdempotencyCounts;
 pub use fingerprint::{Fingerprint, Part, RequestParts};
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, Identity, InvalidKey, Principal};
 pub use middleware::{Idempotency, IdempotencyFor, IdempotencyService, IdempotencySetupError};
-pub use options::{IdempotencyOptions, InvalidOptions, RequestFilter, StatusFilter, WhenUnavailable};
+pub use options::{Conclusion, IdempotencyOptions, InvalidOptions, RequestFilter, StatusFilter, WhenUnavailable};
 pub use problems::{ProblemCode, ProblemFacts};
 pub use recorded_response::{IDEMPOTENT_BODY, IDEMPOTENT_REPLAY, RecordedResponse, UnreadableRecord};
 pub use run::ClaimInHand;

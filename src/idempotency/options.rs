@@ -28,6 +28,15 @@ pub enum WhenUnavailable {
     RunUnprotected,
 }
 
+/// What a handler says about its own answer where the status can't tell: put it into the extensions of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conclusion {
+    /// The answer ends the operation, whatever its status: it is kept.
+    Final,
+    /// The answer is about this attempt alone: the key is given back.
+    Attempt,
+}
+
 /// A setting that would break a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidOptions {
@@ -133,7 +142,7 @@ impl IdempotencyOptions {
     ///
     /// # Errors
     /// [`InvalidOptions`].
-    pub(super) fn check(&self) -> Result<(), InvalidOptions> {
+    pub fn check(&self) -> Result<(), InvalidOptions> {
         if self.claim_lease < TIME_MIN {
             return Err(InvalidOptions::LeaseTooShort);
         }

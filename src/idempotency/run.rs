@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::ServiceResponse;
+use actix_web::error::InternalError;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -23,6 +24,7 @@ use super::counters::count;
 use super::fingerprint::Fingerprint;
 use super::key::Identity;
 use super::middleware::Layer;
+use super::options::Conclusion;
 use super::problems::{Problem, ProblemCode};
 use super::recorded_response::RecordedResponse;
 use super::running::Guard;
@@ -116,7 +118,6 @@ pub(super) async fn run<F, B>(
     layer: Arc<Layer>,
     _running: Guard,
     claim: ClaimInHand,
-    request: HttpRequest,
     handler: F,
 ) -> Result<ServiceResponse<BoxBody>, Error>
 where
@@ -127,7 +128,7 @@ where
     let result = AssertUnwindSafe(handler).catch_unwind().await;
     renewals.stop().await;
     match result {
-        Ok(Ok(response)) if response.response().error().is_none() && (layer.options.is_final)(response.status()) => {
+        Ok(Ok(response)) if response.response().error().is_none() && is_final(&layer, &response) => {
             keep(&layer, &claim, response.map_into_boxed_body()).await
         }
         Ok(Ok(response)) => {
@@ -142,9 +143,15 @@ where
             release(&layer, &claim).await;
             tracing::error!(identity = %claim.identity, "a handler panicked; its key was given back");
             let problem = Problem::new(ProblemCode::Internal, "the request was not finished; send it again");
-            Ok(ServiceResponse::new(request, problem.response()))
+            Err(InternalError::from_response("a handler panicked", problem.response()).into())
         }
     }
+}
+
+/// Whether an answer ends its operation: as its handler says, else by its status.
+fn is_final<B>(layer: &Layer, response: &ServiceResponse<B>) -> bool {
+    let said = response.response().extensions().get::<Conclusion>().copied();
+    said.map_or_else(|| (layer.options.is_final)(response.status()), |said| said == Conclusion::Final)
 }
 
 /// Stores a final answer, and returns it for its caller.

@@ -16,6 +16,7 @@ mod case_62;
 mod command_log;
 mod crashes;
 mod failure_trace;
+mod guard;
 mod history;
 mod hot_case;
 mod http;

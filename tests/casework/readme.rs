@@ -6,19 +6,26 @@
 //! itself: it would never end.
 
 use std::collections::BTreeSet;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::support::cli::casework;
 use crate::support::database::TestDatabase;
+use crate::support::postgres_server::free_port;
 use crate::support::process::crate_root;
 use crate::support::server::{ServerOptions, ServerProcess};
+use crate::support::wait::eventually;
 
 /// The two commands that are all the set-up there is.
 const PROMISED: [&str; 2] = ["cargo run --release -- serve --demo", "./ci/test"];
 /// Where the README says that the server listens.
 const LISTEN: &str = "127.0.0.1:8080";
+/// Where the README says that a guard listens, and the port of the service behind it.
+const GUARD_LISTEN: &str = "127.0.0.1:8081";
+const SERVICE_PORT: &str = "8000";
 /// The PostgreSQL that the README names.
 const POSTGRES: &str = "postgres://postgres@127.0.0.1:5432/casework";
 
@@ -49,7 +56,7 @@ fn the_demo_prints_what_the_readme_shows() {
         assert!(printed.lines().any(|of_demo| of_demo == line), "the demo does not print {line:?}: {printed}");
     }
     server.sigterm();
-    assert_eq!(server.wait(std::time::Duration::from_secs(10)).code(), Some(0));
+    assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
 }
 
 #[test]
@@ -57,6 +64,7 @@ fn every_option_that_the_readme_names_exists() {
     let mut known = BTreeSet::new();
     let subcommands = [
         "serve",
+        "guard",
         "replay",
         "export",
         "verify",
@@ -114,13 +122,33 @@ struct Reader {
     folder: tempfile::TempDir,
     postgres: TestDatabase,
     server: Option<ServerProcess>,
+    guard: Option<ServerProcess>,
+    service: Option<(Service, String)>,
     statuses_checked: u32,
+}
+
+/// A service of the README's own; ended when dropped.
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Reader {
     fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("casework-readme-").tempdir().unwrap();
-        Self { folder, postgres: TestDatabase::postgres(), server: None, statuses_checked: 0 }
+        Self {
+            folder,
+            postgres: TestDatabase::postgres(),
+            server: None,
+            guard: None,
+            service: None,
+            statuses_checked: 0,
+        }
     }
 
     fn database_url(&self) -> String {
@@ -138,9 +166,31 @@ impl Reader {
         } else if let Some(arguments) = line.strip_prefix("casework serve") {
             let options = ServerOptions::new(&self.database_url());
             self.server = Some(arguments.split_whitespace().fold(options, ServerOptions::argument).start());
+        } else if line.starts_with("python3 -c ") {
+            self.start_service(line);
+        } else if line.starts_with("casework guard") {
+            let (_, port) = self.service.as_ref().expect("the README starts the service first");
+            let store = format!("sqlite:{}", self.folder.path().join("guard.db").display());
+            assert!(line.contains("--store sqlite:guard.db") && line.contains(GUARD_LISTEN), "{line}");
+            let upstream = format!("http://127.0.0.1:{port}");
+            assert!(line.contains(&upstream.replace(port.as_str(), SERVICE_PORT)), "{line}");
+            self.guard = Some(ServerOptions::guard(&upstream, &store).start());
         } else {
             self.run(command);
         }
+    }
+
+    /// The service that the guard stands before, on a free port.
+    #[track_caller]
+    fn start_service(&mut self, line: &str) {
+        let port = free_port().to_string();
+        let command = format!("exec {}", line.replace(SERVICE_PORT, &port));
+        let child = Command::new("bash").args(["-c", &command]).stderr(Stdio::null()).spawn().unwrap();
+        let service = Service(child);
+        eventually(Duration::from_secs(30), "the service to listen", || {
+            TcpStream::connect(format!("127.0.0.1:{port}")).is_ok()
+        });
+        self.service = Some((service, port));
     }
 
     #[track_caller]
@@ -149,7 +199,10 @@ impl Reader {
         if let Some(server) = &self.server {
             line = line.replace(LISTEN, &server.address().to_string());
         }
-        assert!(!line.contains(LISTEN), "no server was started before {line}");
+        if let Some(guard) = &self.guard {
+            line = line.replace(GUARD_LISTEN, &guard.address().to_string());
+        }
+        assert!(!line.contains(LISTEN) && !line.contains(GUARD_LISTEN), "no server was started before {line}");
         let program = Path::new(env!("CARGO_BIN_EXE_casework"));
         let path = std::env::var_os("PATH").unwrap();
         let folders = std::iter::once(program.parent().unwrap().to_owned()).chain(std::env::split_paths(&path));

@@ -4,7 +4,7 @@
 //! and [`postgres_server`] (the server behind it, and private ones to stop and kill), [`server`] and [`cli`] (the built program), [`example`] (an example, as a process),
 //! [`token`], [`http`] (requests, well-formed and not), [`tcp_proxy`] (what a network can do to a
 //! PostgreSQL connection), [`strace`] (what a disk can do to a
-//! process, and the order of its system calls), [`small_disk`] (one that fills up), [`redis`] (a Redis of a test's own), [`psql`] (a person with a shell), [`data`] (recorded command logs), [`not_run`] (what is left out is said), [`scene`] (a database made
+//! process, and the order of its system calls), [`small_disk`] (one that fills up), [`redis`] (a Redis of a test's own), [`upstream`] (a service that is not ours), [`psql`] (a person with a shell), [`data`] (recorded command logs), [`not_run`] (what is left out is said), [`scene`] (a database made
 //! ready and a busy front end), [`wait`].
 //!
 //! Whatever is started here is stopped when its handle is dropped or its process ends, however that comes. What
@@ -31,6 +31,7 @@ pub mod strace;
 pub mod tcp_proxy;
 mod tcp_proxy_engine;
 pub mod token;
+pub mod upstream;
 pub mod wait;
 
 /// Whether the tests that take minutes were asked for (`./ci/test --long`).

@@ -21,6 +21,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// What a server is started with.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
+    subcommand: &'static str,
+    readiness: &'static str,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     listen: Option<String>,
@@ -42,7 +44,20 @@ impl ServerOptions {
     /// `serve` on a free port, with nothing else said.
     #[must_use]
     pub fn bare() -> Self {
-        Self { arguments: Vec::new(), environment: Vec::new(), listen: Some("127.0.0.1:0".to_owned()) }
+        Self {
+            subcommand: "serve",
+            readiness: "/readyz",
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            listen: Some("127.0.0.1:0".to_owned()),
+        }
+    }
+
+    /// `guard --upstream URL --store STORE` on a free port.
+    #[must_use]
+    pub fn guard(upstream: &str, store: &str) -> Self {
+        let options = Self { subcommand: "guard", readiness: "/.guard/readyz", ..Self::bare() };
+        options.arguments(["--upstream", upstream, "--store", store])
     }
 
     /// One more argument.
@@ -103,7 +118,7 @@ impl ServerOptions {
         server
     }
 
-    /// Runs `serve` for a start that must be refused.
+    /// Runs it for a start that must be refused.
     ///
     /// # Panics
     /// When it has not ended within `deadline`.
@@ -117,7 +132,7 @@ impl ServerOptions {
 
     fn spawn(&self) -> SpawnedServer {
         let mut command = casework_command();
-        command.arg("serve");
+        command.arg(self.subcommand);
         if let Some(address) = &self.listen {
             command.args(["--listen", address]);
         }
@@ -187,10 +202,10 @@ impl ServerProcess {
         self.process.stdout.text()
     }
 
-    /// Status of `/readyz` now; `None` when nobody answers.
+    /// Status of its readiness now; `None` when nobody answers.
     #[must_use]
     pub fn readiness(&self) -> Option<u16> {
-        raw_get_status(self.address, "/readyz")
+        raw_get_status(self.address, self.options.readiness)
     }
 
     /// Waits until `/readyz` answers 200.

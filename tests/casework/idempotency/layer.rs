@@ -326,3 +326,16 @@ fn a_client_that_makes_a_new_key_for_each_retry_is_noticed() {
     });
     assert_eq!(service.layer.counts().same_under_new_key, 2);
 }
+
+/// The router behind the layer must be the only holder of the request.
+#[test]
+fn routes_behind_the_layer_are_found() {
+    let service = Service::start(Arc::new(MemoryStore::new(MemoryBounds::default())), IdempotencyOptions::default());
+    block_on(async {
+        for is_replay in [false, true] {
+            let got = post(&service, "/routed/1", "k", "{}").await;
+            assert_eq!((got.status, got.is_replay()), (200, is_replay), "{got:?}");
+        }
+    });
+    assert_eq!(service.runs.of("/routed/1"), 1);
+}

@@ -59,6 +59,7 @@ impl Service {
                     App::new()
                         .app_data(web::Data::new(runs_of_app.clone()))
                         .wrap(layer_of_app.clone())
+                        .route("/routed/{name}", web::post().to(handle))
                         .default_service(web::to(handle))
                 });
                 let server = server.workers(4).disable_signals().listen(listener).unwrap().run();

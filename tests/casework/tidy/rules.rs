@@ -11,6 +11,7 @@ pub const LAYERS: &[&[&str]] = &[
     &["history"],
     &["load"],
     &["http"],
+    &["guard"],
     &["cli"],
 ];
 
