@@ -12,36 +12,29 @@ use std::time::{Duration, Instant};
 
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse, Transform};
-use actix_web::http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use actix_web::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use actix_web::{Error, HttpMessage, HttpResponse};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::claim::{Claim, ClaimToken};
-use super::counters::{Counters, IdempotencyCounts, RecentRequests, count};
+use super::counters::{Counters, RecentRequests, count};
 use super::fingerprint::{Fingerprint, RequestParts};
-use super::key::{IdempotencyKey, Identity, Principal};
-use super::options::{IdempotencyOptions, InvalidOptions, PrincipalOf, WhenUnavailable};
+use super::key::{IdempotencyKey, Identity};
+use super::options::{IdempotencyOptions, PrincipalOf, WhenUnavailable};
 use super::problems::{Problem, ProblemCode};
 use super::run::{ClaimInHand, run};
 use super::running::{Guard, Running};
+use super::setup::Idempotency;
 use super::stores::{IdempotencyStore, StoreFault};
-use crate::store::{DatabaseRuntime, StoreError};
+use crate::store::DatabaseRuntime;
 
 /// While a repeat waits for the first one: how soon it looks again, and how that grows.
 const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(10);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(200);
 /// One in so many claims has expired records removed.
 const CLAIMS_PER_SWEEP: u64 = 256;
-
-/// The first half of making a layer: a store, without anybody to keep answers for.
-pub struct IdempotencyFor(Arc<dyn IdempotencyStore>);
-
-/// The layer: wrap an app, a scope or a resource in it. Make it once, outside the function that builds a worker's app, and
-/// clone it there.
-#[derive(Clone)]
-pub struct Idempotency(Arc<Layer>);
 
 /// What all clones of a layer share.
 pub(super) struct Layer {
@@ -53,100 +46,6 @@ pub(super) struct Layer {
     principal_of: PrincipalOf,
     recent: RecentRequests,
     claims: AtomicU64,
-}
-
-/// Why a layer could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum IdempotencySetupError {
-    /// A setting would break a promise.
-    #[error(transparent)]
-    Options(#[from] InvalidOptions),
-    /// No threads can be had.
-    #[error(transparent)]
-    Threads(StoreError),
-}
-
-impl Idempotency {
-    /// Begins with a store. Who a request is from must be said next: without that, callers would share their keys.
-    #[expect(clippy::new_ret_no_self, reason = "a layer without a principal must not exist")]
-    pub fn new(store: Arc<dyn IdempotencyStore>) -> IdempotencyFor {
-        IdempotencyFor(store)
-    }
-
-    /// What the layer has done so far, all workers together.
-    pub fn counts(&self) -> IdempotencyCounts {
-        self.0.counters.counts()
-    }
-
-    /// Shows the counts in a registry, as the counter `casework_idempotency_events_total` with the labels `layer`, which tells
-    /// several layers of a process apart, and `event`.
-    ///
-    /// # Errors
-    /// The registry's, where a layer of this name is there already.
-    pub fn register(&self, registry: &prometheus::Registry, layer: &str) -> prometheus::Result<()> {
-        let shared = self.0.clone();
-        crate::telemetry::register_counts(
-            registry,
-            "casework_idempotency_events_total",
-            "What became of requests under an Idempotency-Key.",
-            ("layer", layer),
-            move || shared.counters.counts().events(),
-        )
-    }
-
-    /// Another layer over the same store, for requests with other settings: it shares the store's connections and the
-    /// threads, and draining one drains both. Counts are its own.
-    ///
-    /// # Errors
-    /// [`IdempotencySetupError::Options`].
-    pub fn beside(
-        &self,
-        principal_of: impl Fn(&ServiceRequest) -> Option<Principal> + Send + Sync + 'static,
-        options: IdempotencyOptions,
-    ) -> Result<Self, IdempotencySetupError> {
-        options.check()?;
-        let Layer { store, runtime, running, .. } = &*self.0;
-        let shared = (store.clone(), runtime.clone(), running.clone());
-        Ok(Self(Arc::new(Layer::new(shared, Arc::new(principal_of), options))))
-    }
-
-    /// To be called before the server is stopped: refuses new requests (503 `draining`) and waits for those that run, also
-    /// for those whose client has hung up, which the server itself would not wait for.
-    pub async fn drain(&self) {
-        self.0.running.drain().await;
-    }
-}
-
-impl IdempotencyFor {
-    /// Whom a request is from: a user, an account, a tenant. `None` is answered 401.
-    ///
-    /// # Errors
-    /// [`IdempotencySetupError`].
-    pub fn principal(
-        self,
-        principal_of: impl Fn(&ServiceRequest) -> Option<Principal> + Send + Sync + 'static,
-        options: IdempotencyOptions,
-    ) -> Result<Idempotency, IdempotencySetupError> {
-        options.check()?;
-        let runtime = DatabaseRuntime::start().map_err(IdempotencySetupError::Threads)?;
-        let shared = (self.0, runtime, Running::default());
-        Ok(Idempotency(Arc::new(Layer::new(shared, Arc::new(principal_of), options))))
-    }
-
-    /// The principal is the value of a header, `Authorization` for example: kept as a digest, like all of them.
-    ///
-    /// # Errors
-    /// [`IdempotencySetupError`].
-    pub fn principal_from(
-        self,
-        header: HeaderName,
-        options: IdempotencyOptions,
-    ) -> Result<Idempotency, IdempotencySetupError> {
-        let of_header = move |request: &ServiceRequest| {
-            request.headers().get(&header).map(|value| Principal::new(value.as_bytes()))
-        };
-        self.principal(of_header, options)
-    }
 }
 
 impl<S, B> Transform<S, ServiceRequest> for Idempotency
@@ -223,10 +122,14 @@ enum Admitted {
 }
 
 /// What layers over one store have in common.
-type Shared = (Arc<dyn IdempotencyStore>, Arc<DatabaseRuntime>, Running);
+pub(super) type Shared = (Arc<dyn IdempotencyStore>, Arc<DatabaseRuntime>, Running);
 
 impl Layer {
-    fn new((store, runtime, running): Shared, principal_of: PrincipalOf, options: IdempotencyOptions) -> Self {
+    pub(super) fn new(
+        (store, runtime, running): Shared,
+        principal_of: PrincipalOf,
+        options: IdempotencyOptions,
+    ) -> Self {
         let (counters, recent, claims) = (Counters::default(), RecentRequests::new(), AtomicU64::new(0));
         Self { store, options, runtime, counters, running, principal_of, recent, claims }
     }
@@ -369,8 +272,7 @@ impl Layer {
         };
         let mut payload = request.take_payload();
         let reading = async {
-            let broke_off =
-                |_| Problem::new(ProblemCode::RequestTimeout, "the body broke off; send the request again");
+            let broke_off = |_| Problem::new(ProblemCode::RequestTimeout, "the body broke off; send the request again");
             // Most bodies come in one piece, which is passed on as it is.
             let first = payload.next().await.transpose().map_err(broke_off)?.unwrap_or_default();
             let Some(second) = payload.next().await.transpose().map_err(broke_off)? else {

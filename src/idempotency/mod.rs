@@ -54,15 +54,17 @@ mod problems;
 mod recorded_response;
 mod run;
 mod running;
+mod setup;
 mod stores;
 
 pub use claim::{Claim, ClaimToken, Holding};
 pub use counters::IdempotencyCounts;
 pub use fingerprint::{Fingerprint, Part, RequestParts};
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, Identity, InvalidKey, Principal};
-pub use middleware::{Idempotency, IdempotencyFor, IdempotencyService, IdempotencySetupError};
+pub use middleware::IdempotencyService;
 pub use options::{Conclusion, IdempotencyOptions, InvalidOptions, RequestFilter, StatusFilter, WhenUnavailable};
 pub use problems::{ProblemCode, ProblemFacts};
 pub use recorded_response::{IDEMPOTENT_BODY, IDEMPOTENT_REPLAY, RecordedResponse, UnreadableRecord};
 pub use run::ClaimInHand;
+pub use setup::{Idempotency, IdempotencyFor, IdempotencySetupError};
 pub use stores::{IdempotencyStore, MemoryBounds, MemoryStore, RedisStore, SqlStore, StoreFault};
