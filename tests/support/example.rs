@@ -96,7 +96,7 @@ impl Drop for ExampleProcess {
 /// Cargo says where the program is that it built for the tests; examples lie beside it.
 #[track_caller]
 fn program(name: &str) -> PathBuf {
-    let casework = option_env!("CARGO_BIN_EXE_casework").expect("a benchmark runs no example");
+    let Some(casework) = option_env!("CARGO_BIN_EXE_casework") else { panic!("a benchmark runs no example") };
     let program = Path::new(casework).with_file_name("examples").join(name);
     assert!(
         program.is_file(),
