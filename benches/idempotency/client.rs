@@ -138,7 +138,8 @@ fn read_answer(received: &[u8]) -> Option<Answer> {
         let text = || std::str::from_utf8(field.value).unwrap();
         if field.name.eq_ignore_ascii_case("content-length") {
             body_bytes = text().parse().unwrap();
-        } else if ["idempotent-replay", "idempotency-replayed"].iter().any(|name| field.name.eq_ignore_ascii_case(name)) {
+        } else if ["idempotent-replay", "idempotency-replayed"].iter().any(|name| field.name.eq_ignore_ascii_case(name))
+        {
             answer.is_replay = field.value == b"true";
         } else if field.name.eq_ignore_ascii_case("set-cookie") {
             answer.cookie = text().split(';').next().map(str::to_owned);

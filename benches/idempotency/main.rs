@@ -153,7 +153,10 @@ fn measure(options: &Options) -> bool {
             let asked = clients[place].ask_for(options.time, expects_replay);
             let cpu = process_cpu(servers[place].pid()).0 - cpu.0;
             let run = run_of(&asked, cpu);
-            eprintln!("  {:<36} {:>9.0}/s  {:>6.1} us of processor time", CONTENDERS[place].0, run.per_second, run.cpu_micros);
+            eprintln!(
+                "  {:<36} {:>9.0}/s  {:>6.1} us of processor time",
+                CONTENDERS[place].0, run.per_second, run.cpu_micros
+            );
             runs[place].push(run);
         }
     }
@@ -184,7 +187,10 @@ fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
 }
 
 fn print_table(runs: &[Vec<Run>]) {
-    println!("| replays, {} connections, 2 threads a server | a second | server's processor time, us | p50 us | p99 us |", client::CONNECTIONS);
+    println!(
+        "| replays, {} connections, 2 threads a server | a second | server's processor time, us | p50 us | p99 us |",
+        client::CONNECTIONS
+    );
     println!("|---|---|---|---|---|");
     for ((name, _), runs) in CONTENDERS.iter().zip(runs) {
         println!(

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use casework::idempotency::{
-    Claim, ClaimToken, Fingerprint, IdempotencyKey, IdempotencyStore, Identity, Principal, RecordedResponse, RedisStore,
-    RequestParts, SqlStore,
+    Claim, ClaimToken, Fingerprint, IdempotencyKey, IdempotencyStore, Identity, Principal, RecordedResponse,
+    RedisStore, RequestParts, SqlStore,
 };
 
 use super::client::BODY;

@@ -63,9 +63,8 @@ fn serve(store: Option<&str>) {
             match &layer {
                 Some(layer) => app.service(web::resource("/payments").wrap(layer.clone()).route(payments())),
                 // A wrapper that does nothing: both apps have the same shape.
-                None => app.service(
-                    web::resource("/payments").wrap_fn(|request, next| next.call(request)).route(payments()),
-                ),
+                None => app
+                    .service(web::resource("/payments").wrap_fn(|request, next| next.call(request)).route(payments())),
             }
         });
         let server = server.workers(THREADS).tcp_nodelay(true).disable_signals().bind("127.0.0.1:0").unwrap();
@@ -90,7 +89,9 @@ async fn start_session() -> HttpResponse {
 /// The handler alone, on axum.
 pub fn serve_axum() {
     let session = axum::routing::post(|| async { [("set-cookie", "session=0d5b8f3e42a14c619a527a1f0e6d3c01")] });
-    serve_router(axum::Router::new().route("/payments", axum::routing::post(charge_on_axum)).route("/session", session));
+    serve_router(
+        axum::Router::new().route("/payments", axum::routing::post(charge_on_axum)).route("/session", session),
+    );
 }
 
 /// The handler behind `axum-idempotent`: its own store in memory, the key as it came (which leaves out the fingerprint).

@@ -113,8 +113,26 @@ mod tests {
     fn text() -> impl Strategy<Value = String> {
         // Escapes, the edges of one, two and three bytes, and names whose order differs between bytes and UTF-16.
         let odd = prop::sample::select(vec![
-            '\u{1}', '\u{8}', '\t', '\n', '\u{c}', '\r', '\u{1f}', '"', '\\', '/', '\u{7f}', '\u{80}', '\u{e9}', '\u{2028}',
-            '\u{ffff}', '\u{fb33}', '\u{1f600}', 'a', 'b', '1',
+            '\u{1}',
+            '\u{8}',
+            '\t',
+            '\n',
+            '\u{c}',
+            '\r',
+            '\u{1f}',
+            '"',
+            '\\',
+            '/',
+            '\u{7f}',
+            '\u{80}',
+            '\u{e9}',
+            '\u{2028}',
+            '\u{ffff}',
+            '\u{fb33}',
+            '\u{1f600}',
+            'a',
+            'b',
+            '1',
         ]);
         prop::collection::vec(prop_oneof![3 => odd, 1 => any::<char>()], 0..6).prop_map(String::from_iter)
     }

@@ -352,8 +352,7 @@ impl Layer {
         };
         let mut payload = request.take_payload();
         let reading = async {
-            let broke_off =
-                |_| Problem::new(ProblemCode::RequestTimeout, "the body broke off; send the request again");
+            let broke_off = |_| Problem::new(ProblemCode::RequestTimeout, "the body broke off; send the request again");
             // Most bodies come in one piece, which is passed on as it is.
             let first = payload.next().await.transpose().map_err(broke_off)?.unwrap_or_default();
             let Some(second) = payload.next().await.transpose().map_err(broke_off)? else {

@@ -20,12 +20,7 @@ pub struct LockCounts {
 impl LockCounts {
     /// Each with the name that it has as an event in [`super::SemaphoreLock::register`].
     pub fn events(&self) -> [(&'static str, u64); 4] {
-        [
-            ("locked", self.locked),
-            ("skipped", self.skipped),
-            ("lost", self.lost),
-            ("violation", self.violations),
-        ]
+        [("locked", self.locked), ("skipped", self.skipped), ("lost", self.lost), ("violation", self.violations)]
     }
 }
 

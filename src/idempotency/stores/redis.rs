@@ -105,7 +105,8 @@ impl IdempotencyStore for RedisStore {
     ) -> Result<Claim, StoreFault> {
         let during = "claiming a key";
         let arguments = vec![token.as_bytes().to_vec(), fingerprint.to_bytes().to_vec(), millis(lease)];
-        let answer: (String, Value) = self.link.run(during, self.claim.clone(), vec![key_of(identity)], arguments).await?;
+        let answer: (String, Value) =
+            self.link.run(during, self.claim.clone(), vec![key_of(identity)], arguments).await?;
         let inconsistent = |reason: String| StoreFault::Inconsistent { during, reason };
         match answer {
             (word, _) if word == "claimed" => Ok(Claim::Claimed),
