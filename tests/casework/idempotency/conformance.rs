@@ -15,6 +15,9 @@ fn planted_bugs_are_found() {
     for (bug, words) in [
         (Bug::None, None),
         (Bug::ReleaseWithoutToken, Some("given back")),
+        (Bug::CompleteWithoutToken, Some("A answered over")),
+        (Bug::RenewWithoutToken, Some("an answer was made a claim again")),
+        (Bug::InFlightBeforeMismatch, Some("another request was told InFlight")),
         (Bug::ClaimByGetThenSet, Some("were given the key")),
         (Bug::FingerprintAsKey, Some("given")),
         (Bug::OneLifetime, Some("a lease of")),

@@ -15,6 +15,12 @@ pub enum Bug {
     None,
     /// Deletes a claim without looking whose it is.
     ReleaseWithoutToken,
+    /// Stores an answer over whatever is there.
+    CompleteWithoutToken,
+    /// Renews a claim without looking whose it is.
+    RenewWithoutToken,
+    /// Another request under a key that is in flight is told that it is in flight.
+    InFlightBeforeMismatch,
     /// Looks whether the key is free, and sets it in a second step.
     ClaimByGetThenSet,
     /// The fingerprint is the key: equal requests are one, whatever their keys.
@@ -56,7 +62,8 @@ impl FaultyStore {
         let entries = self.entries.lock().unwrap();
         let now = Instant::now();
         let entry = entries.get(key).filter(|entry| entry.until > now)?;
-        if entry.fingerprint != *fingerprint {
+        let is_hidden = self.bug == Bug::InFlightBeforeMismatch && entry.response.is_none();
+        if entry.fingerprint != *fingerprint && !is_hidden {
             return Some(Claim::Mismatch(entry.fingerprint));
         }
         match &entry.response {
@@ -113,7 +120,12 @@ impl IdempotencyStore for FaultyStore {
     ) -> Result<Holding, StoreFault> {
         let until = Instant::now() + self.lease(lease);
         let entry = Entry { fingerprint: *fingerprint, token, until, response: None };
-        Ok(self.put(self.key(identity, fingerprint), entry))
+        let key = self.key(identity, fingerprint);
+        if self.bug == Bug::RenewWithoutToken {
+            self.entries.lock().unwrap().insert(key, entry);
+            return Ok(Holding::Held);
+        }
+        Ok(self.put(key, entry))
     }
 
     async fn complete(
@@ -126,7 +138,12 @@ impl IdempotencyStore for FaultyStore {
     ) -> Result<Holding, StoreFault> {
         let until = Instant::now() + lifetime;
         let entry = Entry { fingerprint: *fingerprint, token, until, response: Some(response.clone()) };
-        Ok(self.put(self.key(identity, fingerprint), entry))
+        let key = self.key(identity, fingerprint);
+        if self.bug == Bug::CompleteWithoutToken {
+            self.entries.lock().unwrap().insert(key, entry);
+            return Ok(Holding::Held);
+        }
+        Ok(self.put(key, entry))
     }
 
     async fn release(&self, identity: &Identity, token: ClaimToken) -> Result<Holding, StoreFault> {

@@ -258,20 +258,6 @@ fn large_and_streamed_answers_come_whole_once_and_are_never_run_twice() {
     assert_eq!(service.runs.of("/stream"), 1);
 }
 
-#[test]
-fn the_handler_gets_the_whole_body() {
-    let service = service();
-    block_on(async {
-        let body = format!("{{\"a\": \"{}\"}}", "x".repeat(200_000));
-        assert_eq!(post(&service, "/echo", "k", &body).await.body, body.as_bytes());
-        let chunks = futures_util::stream::iter(["{\"a\"", ":1}"].map(Ok::<_, std::io::Error>));
-        let client = client();
-        let request = client.post(service.url("/echo")).header("idempotency-key", "chunked").header("x-user", "47");
-        let response = request.body(reqwest::Body::wrap_stream(chunks)).send().await.unwrap();
-        assert_eq!(&response.bytes().await.unwrap()[..], b"{\"a\":1}");
-    });
-}
-
 /// Sends a request and hangs up once it runs.
 fn post_and_hang_up(service: &Service, path: &str, key: &str) {
     let mut socket = TcpStream::connect(service.address()).unwrap();

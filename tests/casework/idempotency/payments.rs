@@ -54,13 +54,23 @@ fn a_payment_is_charged_once_whatever_the_store() {
             let other = post(&client, "81", "125.50").await.expect_status(201);
             assert!(!other.is_replay(), "{store}: another caller's key is another key");
             assert_eq!(charges(&client).await, 2, "{store}");
+            // A path that there is not: answered, and never in progress afterwards.
+            let headers = [("authorization", "Bearer 47".to_owned()), ("idempotency-key", "no-such-path".to_owned())];
+            for is_replay in [false, true] {
+                let got = client.send(Method::POST, "/nowhere", &headers, "").await.expect_status(404);
+                assert_eq!(got.is_replay(), is_replay, "{store}");
+            }
+            let odd = [("authorization", "Bearer 47".to_owned()), ("idempotency-key", "an odd key".to_owned())];
+            client.send(Method::POST, "/payments", &odd, "{}").await.expect_problem(400, "idempotency-key-invalid");
             let metrics = client.get("/metrics", None).await.expect_status(200).text();
-            for line in ["event=\"claimed\",layer=\"payments\"} 2", "event=\"mismatched\",layer=\"payments\"} 1"] {
+            for line in ["event=\"claimed\",layer=\"payments\"} 3", "event=\"mismatched\",layer=\"payments\"} 1"] {
                 assert!(metrics.contains(line), "{line}: {metrics}");
             }
         });
         assert!(send_signal("INT", example.pid()));
         assert!(example.wait_ended_well(), "{store}");
+        let log = example.log();
+        assert!(!log.contains(KEY) && !log.contains("an odd key"), "{store}: a key is in the log: {log}");
     }
 }
 

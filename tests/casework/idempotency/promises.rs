@@ -59,6 +59,7 @@ pub fn answer(text: &str) -> RecordedResponse {
 pub async fn check_all(stores: &Stores) -> Found {
     one_life(stores).await.map_err(|found| format!("one life: {found}"))?;
     a_mismatch_comes_before_in_flight(stores).await.map_err(|found| format!("mismatch: {found}"))?;
+    what_is_kept_without_its_body_says_so(stores).await.map_err(|found| format!("tombstone: {found}"))?;
     a_released_key_is_free(stores).await.map_err(|found| format!("release: {found}"))?;
     an_old_owner_touches_nothing(stores).await.map_err(|found| format!("old owner: {found}"))?;
     a_lapsed_owner_that_nobody_followed_may_complete(stores).await.map_err(|found| format!("lapsed: {found}"))?;
@@ -157,6 +158,20 @@ pub async fn a_mismatch_comes_before_in_flight(stores: &Stores) -> Found {
     // The same request under another identity is another operation.
     let other = claim(&stores.second, &fresh_identity(), "{}", ClaimToken::random(), LONG).await?;
     require!(other == Claim::Claimed, "the same request under another key was told {other:?}");
+    Ok(())
+}
+
+/// A tombstone is no answer with an empty body.
+pub async fn what_is_kept_without_its_body_says_so(stores: &Stores) -> Found {
+    let headers = vec![("location".to_owned(), b"/payments/1".to_vec())];
+    for kept in [RecordedResponse::tombstone(200, headers.clone()), RecordedResponse::new(204, headers, Vec::new())] {
+        let (identity, token) = (fresh_identity(), ClaimToken::random());
+        require!(claim(&stores.first, &identity, "{}", token, LONG).await? == Claim::Claimed, "not given");
+        let completed = stores.first.complete(&identity, &fingerprint("{}"), token, &kept, LONG).await;
+        require!(completed == Ok(Holding::Held), "completing said {completed:?}");
+        let again = claim(&stores.second, &identity, "{}", ClaimToken::random(), LONG).await?;
+        require!(again == Claim::Completed(kept), "it came back as {again:?}");
+    }
     Ok(())
 }
 

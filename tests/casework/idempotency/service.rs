@@ -18,7 +18,7 @@ pub struct Runs(Arc<Mutex<HashMap<String, u64>>>);
 
 impl Runs {
     /// One more run; returns which it is.
-    fn add(&self, path: &str) -> u64 {
+    pub fn add(&self, path: &str) -> u64 {
         let mut runs = self.0.lock().unwrap();
         let count = runs.entry(path.to_owned()).or_default();
         *count += 1;
@@ -60,6 +60,8 @@ impl Service {
                         .app_data(web::Data::new(runs_of_app.clone()))
                         .wrap(layer_of_app.clone())
                         .route("/routed/{name}", web::post().to(handle))
+                        .route("/as/json", web::post().to(echo_json))
+                        .route("/as/payload", web::post().to(echo_payload))
                         .default_service(web::to(handle))
                 });
                 let server = server.workers(4).disable_signals().listen(listener).unwrap().run();
@@ -93,7 +95,27 @@ impl Drop for Service {
     }
 }
 
-/// What the path says: `/created`, `/slow/MILLISECONDS`, `/status/CODE`, `/then/CODE` (that code first, 200 afterwards),
+/// Reads its body as JSON.
+async fn echo_json(body: web::Json<serde_json::Value>) -> HttpResponse {
+    HttpResponse::Ok().json(body.into_inner())
+}
+
+/// Reads its body as it comes, as a reader of forms does.
+async fn echo_payload(mut body: web::Payload) -> Result<HttpResponse, actix_web::Error> {
+    let mut read = Vec::new();
+    while let Some(chunk) = body.next().await {
+        read.extend_from_slice(&chunk?);
+    }
+    Ok(HttpResponse::Ok().body(read))
+}
+
+/// Waits until a path was run so often.
+async fn until(runs: &Runs, path: &str, count: u64) {
+    crate::support::wait::eventually_async(Duration::from_secs(30), path, || async { runs.of(path) >= count }).await;
+}
+
+/// What the path says: `/created`, `/late/CODE/NAME` (the first run goes on until there is a second one, and ends with the code;
+/// the second until somebody runs `/go/NAME`), `/slow/MILLISECONDS`, `/status/CODE`, `/then/CODE` (that code first, 200 afterwards),
 /// `/error`, `/panic`, `/bytes/COUNT`, `/stream`, `/echo`, `/thread`.
 async fn handle(request: HttpRequest, runs: web::Data<Runs>, body: Bytes) -> Result<HttpResponse, actix_web::Error> {
     let path = request.path().to_owned();
@@ -109,6 +131,14 @@ async fn handle(request: HttpRequest, runs: web::Data<Runs>, body: Bytes) -> Res
         "slow" => {
             tokio::time::sleep(Duration::from_millis(argument.parse().unwrap())).await;
             HttpResponse::Created().json(serde_json::json!({ "run": run }))
+        }
+        "late" if run == 1 => {
+            until(&runs, &path, 2).await;
+            HttpResponse::build(status(&argument[..3])).body("of the first owner")
+        }
+        "late" => {
+            until(&runs, &format!("/go/{}", &argument[4..]), 1).await;
+            HttpResponse::Created().body("of the second owner")
         }
         "status" => HttpResponse::build(status(argument)).finish(),
         "then" if run == 1 => HttpResponse::build(status(argument)).body("first"),

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use casework::idempotency::{Claim, ClaimToken, Holding, IdempotencyStore, MemoryBounds, MemoryStore, RecordedResponse, RedisStore};
+use casework::idempotency::{
+    Claim, ClaimToken, Holding, IdempotencyStore, MemoryBounds, MemoryStore, RecordedResponse, RedisStore,
+};
 use futures_util::StreamExt;
 
 use super::promises::{LONG, fingerprint, fresh_identity};
 use super::stores::sql;
-use crate::support::database::{TestDatabase, block_on};
+use crate::support::database::block_on;
 use crate::support::long_tests_wanted;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_async};

@@ -5,7 +5,7 @@
 //! `lesson_sessions` to the example, as a process.
 
 #[macro_use]
-mod fixture;
+pub mod fixture;
 mod conformance;
 mod ends;
 mod leases;

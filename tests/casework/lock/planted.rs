@@ -26,6 +26,8 @@ enum Bug {
     NoExpiry,
     /// A lease that ran out comes back to life.
     RenewalRevives,
+    /// The key alone is the name: services that share a store share their locks.
+    NamespaceLeftOut,
 }
 
 /// A store in memory with a bug.
@@ -39,6 +41,13 @@ struct PlantedStore {
 impl PlantedStore {
     fn new(bug: Bug) -> Self {
         Self { bug, store: MemoryLockStore::default(), holders: Mutex::default() }
+    }
+
+    /// The name that a step is taken under.
+    fn stored(&self, name: &LockName) -> LockName {
+        // `LENGTH:NAMESPACE:KEY`, with the length of the namespace.
+        let key = &name.as_str()[name.as_str().find(':').unwrap() + 1 + name.namespace().len() + 1..];
+        if self.bug == Bug::NamespaceLeftOut { LockName::new("", key).unwrap() } else { name.clone() }
     }
 
     fn last_holder(&self, name: &LockName) -> Option<Owner> {
@@ -76,6 +85,7 @@ impl LockStore for PlantedStore {
         permits: NonZeroU32,
     ) -> Result<Option<u64>, LockStoreError> {
         let (mut given, mut allowed) = (ttl, permits);
+        let name = &self.stored(name);
         match self.bug {
             Bug::GetThenSet => {
                 if self.others(name, owner) >= permits.get() as usize {
@@ -95,6 +105,7 @@ impl LockStore for PlantedStore {
     }
 
     async fn renew(&self, name: &LockName, owner: Owner, ttl: LeaseTtl) -> Result<bool, LockStoreError> {
+        let name = &self.stored(name);
         let owner = match self.bug {
             Bug::RenewWithoutOwner => self.last_holder(name).unwrap_or(owner),
             Bug::RenewalRevives if self.others(name, owner) == 0 => {
@@ -110,6 +121,7 @@ impl LockStore for PlantedStore {
     }
 
     async fn release(&self, name: &LockName, owner: Owner) -> Result<bool, LockStoreError> {
+        let name = &self.stored(name);
         let owner = match self.bug {
             Bug::ReleaseWithoutOwner => self.last_holder(name).unwrap_or(owner),
             _ => owner,
@@ -170,4 +182,9 @@ fn a_lease_without_an_end_is_found() {
 #[test]
 fn a_renewal_that_revives_is_found() {
     check(Bug::RenewalRevives, "a_lease_that_ran_out_is_neither_renewed_nor_released");
+}
+
+#[test]
+fn names_without_their_namespace_are_found() {
+    check(Bug::NamespaceLeftOut, "namespace_and_key_do_not_run_into_each_other");
 }

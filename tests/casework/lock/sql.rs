@@ -1,6 +1,6 @@
 //! The lock in a table: made once, kept small, and lost when somebody deletes it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use casework::lock::{
     DEFAULT_NAMESPACE, Held, LeaseTtl, LockError, LockName, LockOutcome, LockStore, LockStoreError, Owner,
@@ -9,6 +9,8 @@ use casework::lock::{
 use casework::store::SideTables;
 
 use super::fixture::{LONG, SOON, sql_store};
+use crate::support::database::{TestDatabase, block_on};
+use crate::support::tcp_proxy::{Direction, TcpProxy};
 
 async fn take(store: &SqlLockStore, key: &str) -> u64 {
     let name = LockName::new("sql", key).unwrap();
@@ -83,4 +85,50 @@ on_both_databases! {
         let last: u64 = database.sql_value("SELECT fencing_number FROM semaphore_locks").parse().unwrap();
         assert_eq!(take(&store, "clock").await, last + 1);
     }
+}
+
+#[test]
+fn deleting_old_locks_uses_the_index_in_both_databases() {
+    let (sqlite, postgres) = (TestDatabase::sqlite(), TestDatabase::postgres());
+    block_on(async {
+        sql_store(&sqlite).await;
+        sql_store(&postgres).await;
+    });
+    let plan = |database: &TestDatabase, explain: &str, text: &str| {
+        let rows = database.sql(&format!("{explain} {text}"));
+        rows.concat().join("\n")
+    };
+    let text = include_str!("../../../src/lock/sql/prune_sqlite.sql").replace("?1", "0").replace("?2", "1000");
+    let plan_of_sqlite = plan(&sqlite, "EXPLAIN QUERY PLAN", &text);
+    assert!(plan_of_sqlite.contains("semaphore_locks_expires_at (expires_at<?)"), "{plan_of_sqlite}");
+    assert!(!plan_of_sqlite.contains("SCAN semaphore_locks"), "{plan_of_sqlite}");
+    postgres.sql(
+        "INSERT INTO semaphore_locks SELECT 'lock ' || g, '{}', 1, CASE WHEN g < 10 THEN 0 ELSE 9000000000000000 END \
+         FROM generate_series(1, 20000) g; ANALYZE semaphore_locks",
+    );
+    let text = include_str!("../../../src/lock/sql/prune_postgres.sql").replace("$1", "60000000").replace("$2", "1000");
+    // As every session of the pool has it.
+    let plan_of_postgres = plan(&postgres, "SET enable_seqscan = off; EXPLAIN", &text);
+    assert!(plan_of_postgres.contains("Index Cond: (expires_at <"), "{plan_of_postgres}");
+    assert!(!plan_of_postgres.contains("Seq Scan"), "{plan_of_postgres}");
+}
+
+#[test]
+fn a_database_that_hangs_is_an_error_within_its_time() {
+    let database = TestDatabase::postgres();
+    let (proxy, url) = TcpProxy::before(database.url());
+    let tables = SideTables::open(&url.parse().unwrap()).unwrap().step_timeout(Duration::from_millis(300));
+    let store = SqlLockStore::new(tables);
+    block_on(async {
+        store.create_tables().await.unwrap();
+        let lock = SemaphoreLock::new(std::sync::Arc::new(store));
+        proxy.hold(Direction::ToServer);
+        let asked = Instant::now();
+        let refused =
+            lock.with_semaphore_lock("62", LONG, DEFAULT_NAMESPACE, |_| async { panic!("it must not run") }).await;
+        assert!(matches!(refused, Err(LockError::Store(LockStoreError::Unavailable { .. }))), "{refused:?}");
+        assert!(asked.elapsed() < Duration::from_secs(3), "it took {:?}", asked.elapsed());
+        proxy.release(Direction::ToServer);
+        super::leases::opens_soon(&lock).await;
+    });
 }
