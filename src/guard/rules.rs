@@ -191,7 +191,7 @@ impl Rule {
 struct File {
     #[serde(default)]
     default: Entry,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     route: Vec<Entry>,
 }
 

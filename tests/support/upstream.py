@@ -119,7 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "headers":
             return self.answer(200, json.dumps([[k.lower(), v] for k, v in self.headers.items()]).encode())
         if kind == "echo":
-            return self.answer(200, json.dumps({"length": len(body), "body": body[:1000].decode()}).encode())
+            return self.answer(200, json.dumps({"length": len(body), "body": body[:1000].decode(errors="replace")}).encode())
         if kind == "redirect":
             return self.answer(302, b"", [("Location", "/created")])
         return self.answer(200, told, [media_type])
