@@ -65,6 +65,5 @@ pub mod idempotency;
 pub mod load;
 pub mod lock;
 pub mod metrics;
-pub mod outbox;
 pub mod store;
 mod telemetry;
