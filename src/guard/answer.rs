@@ -15,6 +15,8 @@ use futures_util::Stream;
 use reqwest::Response;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 
+use super::routes::Place;
+
 /// How long an answer without a length may take to end before it is passed on in parts.
 const SHORT_BODY_WAIT: Duration = Duration::from_millis(50);
 
@@ -33,11 +35,13 @@ pub(super) struct Answer {
     /// Parts that were read and not passed on yet.
     read: VecDeque<Bytes>,
     part_timeout: Duration,
+    /// Held while parts are passed on.
+    _place: Option<Place>,
 }
 
 impl Answer {
-    pub(super) fn new(response: Response, part_timeout: Duration) -> Self {
-        Self { response, read: VecDeque::new(), part_timeout }
+    pub(super) fn new(response: Response, part_timeout: Duration, place: Option<Place>) -> Self {
+        Self { response, read: VecDeque::new(), part_timeout, _place: place }
     }
 
     /// The body to give to the client; `whole_max`: up to how many bytes are wanted whole, `None` for none.

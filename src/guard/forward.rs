@@ -19,6 +19,7 @@ use super::answer::{Answer, BrokenOff};
 use super::headers::{self, Hop};
 use super::metrics::UpstreamCounts;
 use super::problems::ProblemCode;
+use super::routes::Place;
 use super::rules::Rule;
 use super::settings::{UpstreamOptions, WhenUnclear};
 use crate::idempotency::{ClaimInHand, Conclusion};
@@ -179,7 +180,8 @@ pub(super) async fn forward(
     let kept = headers::for_client(response.headers());
     let whole_max = is_claimed.then_some(rule.response_bytes_max);
     let is_head = *request.method() == Method::HEAD;
-    match Answer::new(response, rule.upstream_timeout).body(is_head, whole_max).await {
+    let place = request.extensions().get::<Place>().cloned();
+    match Answer::new(response, rule.upstream_timeout, place).body(is_head, whole_max).await {
         Ok(body) => {
             let mut answer = HttpResponse::build(status);
             for pair in kept {

@@ -52,7 +52,7 @@ pub(super) struct Parts {
     pub(super) health: Health,
     pub(super) health_path: String,
     requests: Arc<Semaphore>,
-    requests_max: usize,
+    requests_max: u32,
 }
 
 impl Guard {
@@ -80,8 +80,7 @@ impl Guard {
             table.push((Arc::new(rule.clone()), layer_of(&any_layer, rule, namespace, methods)?));
         }
         let upstream = Arc::new(upstream);
-        // At most what a semaphore can count.
-        let requests_max = requests_max.min(Semaphore::MAX_PERMITS);
+        let requests_max = u32::try_from(requests_max).unwrap_or(u32::MAX);
         Ok(Self(Arc::new(Parts {
             rules,
             table,
@@ -90,15 +89,18 @@ impl Guard {
             health: Health::new(store, upstream.clone()),
             upstream,
             health_path: health_path.to_owned(),
-            requests: Arc::new(Semaphore::new(requests_max)),
+            requests: Arc::new(Semaphore::new(requests_max as usize)),
             requests_max,
         })))
     }
 
-    /// Refuses new requests under a key, and waits for those that run.
+    /// Refuses new requests under a key, and waits for those that run; then for the others, to the end of their bodies.
     pub(super) async fn drain(&self) {
         self.0.health.begin_drain();
         self.0.any_layer.drain().await;
+        // Whoever waits for all places gets each that is left: nobody new comes in.
+        let all = self.0.requests.acquire_many(self.0.requests_max).await;
+        drop(all);
     }
 
     /// What was counted, for Prometheus.
@@ -106,7 +108,7 @@ impl Guard {
         let names = self.0.rules.all().map(|(path, ..)| path);
         let counts = self.0.table.iter().map(|(_, layer)| layer.as_ref().map(Idempotency::counts));
         let layers: Vec<_> = names.zip(counts).filter_map(|(path, counts)| Some((path, counts?))).collect();
-        let inside = self.0.requests_max - self.0.requests.available_permits();
+        let inside = (self.0.requests_max as usize).saturating_sub(self.0.requests.available_permits());
         metrics::text(&layers, &self.0.counts, inside)
     }
 }
@@ -189,8 +191,11 @@ impl<S: Service<ServiceRequest>> Service<ServiceRequest> for Shared<S> {
     }
 }
 
-/// A request's place among those inside; freed when the request is, also when its client has gone before.
-struct Place(#[expect(dead_code, reason = "it is held, and does its work when it goes")] OwnedSemaphorePermit);
+/// A request's place among those inside. The request holds it, also when its client has gone, and then its answer's body.
+#[derive(Clone)]
+pub(super) struct Place(
+    #[expect(dead_code, reason = "it is held, and does its work when it goes")] Arc<OwnedSemaphorePermit>,
+);
 
 impl<S> Service<ServiceRequest> for GuardService<S>
 where
@@ -215,7 +220,7 @@ where
             return Box::pin(ready(Ok(refused)));
         };
         let found = parts.rules.find(request.method(), request.uri().path());
-        request.extensions_mut().insert(Place(place));
+        request.extensions_mut().insert(Place(Arc::new(place)));
         request.extensions_mut().insert(parts.table[found.index].0.clone());
         match self.protected[found.index].as_ref().filter(|_| found.has_key) {
             Some(layer) => Box::pin(layer.call(request)),

@@ -1,7 +1,8 @@
 //! The server of a guard: sockets, workers, probes, and the way down.
 //!
-//! Owns the order of a shutdown: readiness turns 503 and new requests under a key are refused at once; what runs is answered
-//! and its answer stored, also where its client has hung up; then the sockets close. Never restarts anything by itself.
+//! Owns the order of a shutdown: readiness turns 503 and new requests under a key are refused at once; what runs under
+//! one is answered and its answer stored, also where its client has hung up; then nothing new is let in, and the rest is
+//! answered to the end of its bodies; then the sockets close. Never restarts anything by itself.
 
 use std::io;
 use std::net::TcpListener;

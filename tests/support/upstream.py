@@ -1,7 +1,7 @@
 """A service that is not Casework: threads, counts, cookies, slow and broken answers. Says its port and ends with its input.
 
-The path says what is answered: /created, /slow/MS, /bytes/COUNT, /stream, /chunked, /events, /hang, /die/head, /die/body,
-/die/big, /status/CODE, /then/CODE (that code first), /headers, /echo, /redirect. /_runs/PATH tells how often PATH was run.
+The path says what is answered: /created, /slow/MS, /bytes/COUNT, /stream, /ticks/COUNT, /chunked, /events, /hang, /die/head,
+/die/body, /die/big, /status/CODE, /then/CODE (that code first), /headers, /echo, /redirect. /_runs/PATH tells how often PATH was run.
 """
 
 import http.server
@@ -85,11 +85,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(part)
                 left -= len(part)
             return None
-        if kind == "stream":
+        if kind in ("stream", "ticks"):
             self.begin_chunks("text/plain")
-            for number in range(6):
+            for number in range(6 if kind == "stream" else int(argument)):
                 self.chunk(b"chunk %d\n" % number)
-                time.sleep(0.2)
+                time.sleep(0.2 if kind == "stream" else 0.1)
             return self.chunk(b"")
         if kind == "chunked":
             self.begin_chunks("application/json")

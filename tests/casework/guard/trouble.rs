@@ -118,6 +118,23 @@ fn a_guard_that_shuts_down_finishes_what_runs_though_its_client_has_hung_up() {
     assert_eq!(upstream.runs("/created"), 0);
 }
 
+/// Longer than the sockets take to close.
+#[test]
+fn a_guard_that_shuts_down_finishes_what_has_no_key_to_the_end_of_its_body() {
+    let mut guarded = Guarded::start("");
+    let mut slow = RawConnection::connect(guarded.guard.address());
+    slow.send(b"POST /slow/4000 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+    let mut stream = RawConnection::connect(guarded.guard.address());
+    stream.send(b"GET /ticks/40 HTTP/1.1\r\nhost: a\r\n\r\n");
+    let begun = stream.read_until(|bytes| bytes.ends_with(b"chunk 0\n\r\n"));
+    eventually(DEADLINE, "the request to run", || guarded.upstream.runs("/slow/4000") == 1);
+    guarded.guard.sigterm();
+    assert!(slow.read_to_end().starts_with(b"HTTP/1.1 201"));
+    let whole = String::from_utf8([begun, stream.read_to_end()].concat()).unwrap();
+    assert!(whole.contains("chunk 39\n") && whole.ends_with("0\r\n\r\n"), "{whole}");
+    assert_eq!(guarded.guard.wait(DEADLINE).code(), Some(0));
+}
+
 #[test]
 fn a_drain_ends_at_its_bound() {
     let mut guarded = Guarded::start_with("", |options| options.arguments(["--drain-timeout", "300ms"]));
