@@ -69,15 +69,11 @@ fn one_shot(mut command: Command, sql: &str) -> Result<Rows, SqlError> {
 }
 
 fn parse_rows(printed: &str) -> Rows {
-    printed
-        .split(RECORD)
-        // A row may hold the empty text alone; behind the last separator there is nothing.
-        .collect::<Vec<_>>()
-        .split_last()
-        .map_or(&[][..], |(_, records)| records)
-        .iter()
-        .map(|record| record.split(FIELD).map(str::to_owned).collect())
-        .collect()
+    let mut records: Vec<&str> = printed.split(RECORD).collect();
+    // A row may hold the empty text alone; behind the last separator there is nothing, but for what the sqlite3 shell draws
+    // itself: the tree of a query plan.
+    let drawn = records.pop().filter(|drawn| drawn.starts_with("QUERY PLAN"));
+    records.into_iter().chain(drawn).map(|record| record.split(FIELD).map(str::to_owned).collect()).collect()
 }
 
 fn psql_command(url: &str) -> Command {

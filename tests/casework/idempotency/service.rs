@@ -58,6 +58,9 @@ impl Service {
                 let server = HttpServer::new(move || {
                     App::new()
                         .app_data(web::Data::new(runs_of_app.clone()))
+                        // More than the layer lets through: what is refused, it refuses.
+                        .app_data(web::PayloadConfig::new(2 << 20))
+                        .app_data(web::JsonConfig::default().limit(2 << 20))
                         .wrap(layer_of_app.clone())
                         .route("/routed/{name}", web::post().to(handle))
                         .route("/as/json", web::post().to(echo_json))

@@ -21,6 +21,9 @@ use crate::support::wait::{eventually, eventually_async};
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Keys at a time.
 const AT_ONCE: usize = 32;
+/// Keys in one go, and how far the goes are apart at least: 20,000 keys a second, of which memory holds two seconds' worth.
+const KEYS_IN_A_GO: usize = 500;
+const GO_EVERY: Duration = Duration::from_millis(25);
 
 /// How much is done.
 #[derive(Clone, Copy)]
@@ -44,15 +47,17 @@ impl Amount {
 async fn churn(store: &Arc<dyn IdempotencyStore>, amount: Amount, mut look: impl FnMut()) -> usize {
     let (started, mut keys) = (Instant::now(), 0);
     let answer = RecordedResponse::new(201, Vec::new(), vec![b'x'; 2_048]);
+    let mut pace = tokio::time::interval(GO_EVERY);
     while keys < amount.keys || started.elapsed() < amount.time {
-        let some = futures_util::stream::iter(0..500).map(|_| async {
+        pace.tick().await;
+        let some = futures_util::stream::iter(0..KEYS_IN_A_GO).map(|_| async {
             let (identity, token) = (fresh_identity(), ClaimToken::random());
             assert_eq!(store.claim(&identity, &fingerprint("{}"), token, LONG).await, Ok(Claim::Claimed));
             let completed = store.complete(&identity, &fingerprint("{}"), token, &answer, amount.lifetime).await;
             assert_eq!(completed, Ok(Holding::Held));
         });
         some.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
-        keys += 500;
+        keys += KEYS_IN_A_GO;
         // As the layer does it, after as many claims.
         store.sweep().await.unwrap();
         look();
